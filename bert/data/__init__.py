@@ -1,0 +1,1 @@
+"""Text to documents to instances to records to batches."""

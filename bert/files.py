@@ -1,0 +1,153 @@
+"""Files that may be local or remote (``gs://``), without importing TensorFlow for local ones.
+
+Workers that prepare data must start fast and stay small, so TensorFlow's file system is loaded only when a
+path has a scheme.
+"""
+
+import contextlib
+import glob
+import os
+import shutil
+import tempfile
+
+from bert.errors import InputError
+
+
+def is_remote(path):
+    """True if `path` has a scheme, such as ``gs://bucket/name``."""
+    return "://" in str(path)
+
+
+def _gfile():
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+def open_file(path, mode="rb"):
+    """Opens a local or remote file; text modes are UTF-8 without newline translation."""
+    if is_remote(path):
+        return _gfile().GFile(path, mode)
+    if "b" in mode:
+        return open(path, mode)
+    return open(path, mode, encoding="utf-8", newline="")
+
+
+def read_text(path):
+    """Returns the whole content of a UTF-8 file."""
+    with open_file(path, "rb") as f:
+        content = f.read()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as e:
+        line = content.count(b"\n", 0, e.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8 ({e.reason}).") from e
+
+
+def exists(path):
+    """True if a file or folder is there."""
+    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def size(path):
+    """Size of a file in bytes."""
+    return _gfile().stat(path).length if is_remote(path) else os.path.getsize(path)
+
+
+def make_folder(path):
+    """Makes a folder and its parents; it may be there already. Remote folders need no making."""
+    if not is_remote(path):
+        os.makedirs(path, exist_ok=True)
+
+
+def list_folder(path):
+    """Names in a folder, sorted; empty if there is no such folder."""
+    if is_remote(path):
+        names = _gfile().listdir(path) if _gfile().isdir(path) else []
+        return sorted(name.rstrip("/") for name in names)
+    return sorted(os.listdir(path)) if os.path.isdir(path) else []
+
+
+def remove(path):
+    """Removes a file."""
+    if is_remote(path):
+        _gfile().remove(path)
+    else:
+        os.remove(path)
+
+
+def rename(source, target):
+    """Moves a file within one file system, replacing `target`; atomic on a local disk."""
+    if is_remote(source):
+        _gfile().rename(source, target, overwrite=True)
+    else:
+        os.replace(source, target)
+
+
+def copy(source, target):
+    """Copies a file, local or remote on either side; `target` appears whole or not at all."""
+    with open_file(source) as f, atomic_write(target) as g:
+        shutil.copyfileobj(f, g, 1 << 20)
+
+
+def expand_globs(patterns, flag):
+    """Expands comma-separated globs to a sorted list of files, in the order of the patterns.
+
+    Args:
+      patterns: a string such as ``"a/*.txt,b.txt"``, or a list of such strings.
+      flag: the flag that holds it, for the message.
+
+    Raises:
+      InputError: a pattern matches no file.
+    """
+    if isinstance(patterns, str):
+        patterns = [patterns]
+    found = []
+    for pattern in (part.strip() for text in patterns for part in text.split(",") if part.strip()):
+        if is_remote(pattern):
+            matches = sorted(_gfile().glob(pattern)) if _has_magic(pattern) else [pattern] * exists(pattern)
+        else:
+            # A file whose own name has glob characters in it is meant literally.
+            matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(os.path.expanduser(pattern)))
+        matches = [match for match in matches if is_remote(match) or not os.path.isdir(match)]
+        if not matches:
+            raise InputError(f"--{flag}: no file matches {pattern!r}.")
+        found.extend(match for match in matches if match not in found)
+    if not found:
+        raise InputError(f"--{flag}: no files given.")
+    return found
+
+
+def _has_magic(pattern):
+    return any(character in pattern for character in "*?[")
+
+
+@contextlib.contextmanager
+def atomic_write(path, mode="wb"):
+    """Opens a file for writing that appears under its name only when it is complete.
+
+    A local file is written beside its place, flushed to disk and renamed, so that a crash or a full disk
+    leaves either the old content or none. An object in a bucket appears only when it is closed, so that a
+    failure must not close it in the ordinary way: it is written to a temporary local file and copied at the end.
+    """
+    if is_remote(path):
+        with tempfile.TemporaryDirectory() as folder:
+            local = os.path.join(folder, "content")
+            with open_file(local, mode) as f:
+                yield f
+            with open(local, "rb") as f, _gfile().GFile(path, "wb") as g:
+                shutil.copyfileobj(f, g, 1 << 20)
+        return
+    folder = os.path.dirname(path) or "."
+    os.makedirs(folder, exist_ok=True)
+    temporary = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.tmp")
+    try:
+        with open_file(temporary, mode) as f:
+            yield f
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+        raise

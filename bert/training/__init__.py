@@ -1,0 +1,1 @@
+"""Device choice, estimator, hooks, checkpoints, run record."""
