@@ -1,0 +1,188 @@
+"""Pretraining records to batches, at a position that follows from the global step.
+
+The order of the examples is a function of the files, their record counts and the seed alone. An epoch visits
+every record once: the files are permuted, cut into groups of `FILES_PER_GROUP`, and within a group the files are
+read side by side and shuffled. Every permutation is keyed by (seed, epoch, group), so that a run that is resumed
+at step N starts reading at example N x batch size: whole epochs and groups before it are skipped by arithmetic
+and only the rest of one group is read and dropped.
+"""
+
+import tensorflow.compat.v1 as tf
+
+FILES_PER_GROUP = 8
+SHUFFLE_BUFFER = 10_000
+
+# The TF 2 model garden's spelling of two of the features.
+_ALIASES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
+
+
+def feature_spec(max_seq_length, max_predictions_per_seq):
+    """The features of a pretraining record, by the original project's names."""
+    return {
+        "input_ids": tf.FixedLenFeature([max_seq_length], tf.int64),
+        "input_mask": tf.FixedLenFeature([max_seq_length], tf.int64),
+        "segment_ids": tf.FixedLenFeature([max_seq_length], tf.int64),
+        "masked_lm_positions": tf.FixedLenFeature([max_predictions_per_seq], tf.int64),
+        "masked_lm_ids": tf.FixedLenFeature([max_predictions_per_seq], tf.int64),
+        "masked_lm_weights": tf.FixedLenFeature([max_predictions_per_seq], tf.float32),
+        "next_sentence_labels": tf.FixedLenFeature([1], tf.int64),
+    }
+
+
+def parse_batch(serialized, spec, names):
+    """Parses a batch of records at once, which costs half of parsing them one by one.
+
+    Args:
+      serialized: string Tensor [batch].
+      spec: as of `feature_spec`.
+      names: names of the features as the files spell them.
+
+    Returns:
+      A dict of Tensors [batch, ...] by the original's names; integers are int32, since TPUs have no int64.
+    """
+    by_name = {alias: _ALIASES.get(alias, alias) for alias in names}
+    parsed = tf.io.parse_example(
+        serialized, {alias: spec[name] for alias, name in by_name.items() if name in spec}
+    )
+    return {
+        by_name[alias]: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+        for alias, value in parsed.items()
+    }
+
+
+def training_examples(files, counts, seed, position, files_per_group=FILES_PER_GROUP):
+    """An endless dataset of serialized records that starts at `position`.
+
+    Args:
+      files: list of paths.
+      counts: number of records in each file.
+      seed: int that keys every permutation.
+      position: int64 scalar Tensor, number of examples already used since the start of training.
+      files_per_group: how many files are read side by side.
+
+    Returns:
+      A `tf.data.Dataset` of string scalars.
+    """
+    num_files = len(files)
+    num_groups = -(-num_files // files_per_group)
+    padding = num_groups * files_per_group - num_files
+    num_records = sum(counts)
+    all_files = tf.constant(list(files))  # [num_files]
+    all_counts = tf.constant(list(counts), tf.int64)  # [num_files]
+    seed = tf.constant(seed, tf.int64)
+
+    def epoch_examples(epoch, skip):
+        order = tf.random.experimental.stateless_shuffle(tf.range(num_files), seed=tf.stack([seed, epoch]))
+        epoch_files = tf.gather(all_files, order)  # [num_files]
+        epoch_counts = tf.pad(tf.gather(all_counts, order), [[0, padding]])  # [num_groups * files_per_group]
+        group_counts = tf.reduce_sum(tf.reshape(epoch_counts, [num_groups, files_per_group]), axis=1)
+        group_ends = tf.cumsum(group_counts)  # [num_groups]
+
+        def group_examples(group):
+            first = group * files_per_group
+            dataset = tf.data.Dataset.from_tensor_slices(epoch_files[first : first + files_per_group])
+            dataset = dataset.interleave(
+                tf.data.TFRecordDataset,
+                cycle_length=min(files_per_group, num_files),
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
+            key = tf.random.stateless_uniform(
+                [], seed=tf.stack([seed + 1, epoch * num_groups + group]), maxval=2**31 - 1, dtype=tf.int64
+            )
+            dataset = dataset.shuffle(SHUFFLE_BUFFER, seed=key, reshuffle_each_iteration=False)
+            start = group_ends[group] - group_counts[group]
+            return dataset.skip(tf.clip_by_value(skip - start, 0, group_counts[group]))
+
+        first_group = tf.searchsorted(group_ends, skip[tf.newaxis], side="right", out_type=tf.int64)[0]
+        return tf.data.Dataset.range(first_group, num_groups).flat_map(group_examples)
+
+    first_epoch = position // num_records
+    return tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(
+        lambda epoch: epoch_examples(
+            epoch, tf.where(tf.equal(epoch, first_epoch), position % num_records, tf.zeros([], tf.int64))
+        )
+    )
+
+
+def training_input_fn(files, counts, spec, names, seed, batch_size, first_step):
+    """Input function of one training phase.
+
+    Args:
+      files, counts: the record files and the number of records in each.
+      spec: as of `feature_spec`.
+      names: the features' names in the files.
+      seed: int.
+      batch_size: global batch size: examples per global step over all replicas and hosts.
+      first_step: global step at which the phase begins, where its examples are counted from.
+
+    Returns:
+      An `input_fn(params)` for TPUEstimator.
+    """
+
+    def input_fn(params):
+        host, num_hosts = _host(params)
+        # The step is read from the restored variable when the iterator is made, so that a session that is
+        # made anew inside one process continues at the right example too.
+        step = tf.cast(tf.train.get_or_create_global_step().read_value(), tf.int64)
+        position = (step - first_step) * (batch_size // num_hosts)
+        # A function of `position` only, built as one dataset so that the position is a captured input.
+        dataset = tf.data.Dataset.from_tensors(position).flat_map(
+            lambda position: training_examples(
+                files[host::num_hosts], counts[host::num_hosts], seed, position
+            )
+        )
+        dataset = dataset.batch(params["batch_size"], drop_remainder=True)
+        dataset = dataset.map(
+            lambda batch: parse_batch(batch, spec, names), num_parallel_calls=tf.data.AUTOTUNE
+        )
+        return _ordered(dataset).prefetch(tf.data.AUTOTUNE)
+
+    return input_fn
+
+
+def evaluation_input_fn(files, spec, names):
+    """Input function that yields every record once, in order, and after them empty rows without end.
+
+    Each batch has `is_real_example`, float32 [batch, 1], which is 0 in rows that only fill up the batch: shapes
+    are static on TPU, and each replica must be given the same number of batches.
+    """
+
+    def input_fn(params):
+        host, num_hosts = _host(params)
+        batch_size = params["batch_size"]
+
+        def fill(features, missing):
+            filled = {}
+            for name, value in features.items():
+                value = tf.pad(value, [[0, missing], [0, 0]])
+                filled[name] = tf.ensure_shape(value, [batch_size, value.shape[1]])
+            return filled
+
+        def parse_and_fill(serialized):
+            features = parse_batch(serialized, spec, names)
+            real = tf.shape(serialized)[0]
+            return fill({**features, "is_real_example": tf.ones([real, 1])}, batch_size - real)
+
+        dataset = tf.data.TFRecordDataset(list(files)).shard(num_hosts, host)
+        dataset = dataset.batch(batch_size).map(parse_and_fill)
+        empty = {name: tf.zeros(of.shape, of.dtype) for name, of in dataset.element_spec.items()}
+        dataset = dataset.concatenate(tf.data.Dataset.from_tensors(empty).repeat())
+        return _ordered(dataset).prefetch(tf.data.AUTOTUNE)
+
+    return input_fn
+
+
+def _host(params):
+    """Index of this host among those that feed the replicas, and their number."""
+    context = params.get("context")
+    if context is None:
+        return 0, 1
+    _, host, num_hosts, _ = context.current_input_fn_deployment()
+    return host, num_hosts
+
+
+def _ordered(dataset):
+    options = tf.data.Options()
+    options.deterministic = True
+    return dataset.with_options(options)
