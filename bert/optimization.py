@@ -1,0 +1,190 @@
+"""The optimizer of BERT: Adam with decoupled weight decay, gradient clipping, linear warmup and decay."""
+
+import re
+
+import tensorflow.compat.v1 as tf
+
+from bert import replicas
+
+CLIP_NORM = 1.0
+# Graph collections of scalar tensors, for summaries.
+GRADIENT_NORM = "bert/gradient_norm"
+LEARNING_RATE = "bert/learning_rate"
+
+
+def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu):
+    """Returns the operation of one training step on all trainable variables.
+
+    Gradients are averaged over the replicas first and clipped then, to a global norm of 1, so that a step
+    does not depend on how many cores share its batch. (The original clips on each core and applies the sum.)
+    A gradient that is not finite makes every variable NaN, and so the next loss: nothing is skipped.
+
+    The gradient's norm before clipping and the learning rate are added to the graph collections
+    `GRADIENT_NORM` and `LEARNING_RATE`; across replicas, every one computes the same.
+
+    Args:
+      loss: scalar tensor. Across replicas, the mean of their losses is minimised.
+      init_lr: peak learning rate.
+      num_train_steps: number of steps after which the learning rate is 0.
+      num_warmup_steps: number of steps over which the learning rate rises from 0; 0 or None for no warmup.
+      use_tpu: ignored, since the graph itself tells how many replicas there are.
+
+    Returns:
+      An operation that updates the variables and then adds 1 to the global step.
+    """
+    del use_tpu
+    global_step = tf.train.get_or_create_global_step()
+    learning_rate = _learning_rate(global_step, init_lr, num_train_steps, num_warmup_steps)
+    optimizer = AdamWeightDecayOptimizer(
+        learning_rate=learning_rate,
+        weight_decay_rate=0.01,
+        exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+    )
+    variables = tf.trainable_variables()
+    gradients, variables = zip(*_dense_gradients(loss, variables))
+    gradients = replicas.mean(list(gradients))
+    gradient_norm = tf.global_norm(gradients)
+    tf.add_to_collection(GRADIENT_NORM, gradient_norm)
+    tf.add_to_collection(LEARNING_RATE, learning_rate)
+
+    update = optimizer.apply_gradients(zip(gradients, variables), gradient_scale=_clip_scale(gradient_norm))
+    # The step is a part of every dropout's seed and of the learning rate, so it must change after all reads.
+    with tf.control_dependencies([update, loss]):
+        return tf.group(global_step.assign_add(1))
+
+
+def learning_rate_at(step, init_lr, num_train_steps, num_warmup_steps):
+    """Returns the learning rate of a step (counted from 0) as the graph computes it.
+
+    During warmup it is init_lr * step / num_warmup_steps. That replaces the decay, init_lr * (1 - step /
+    num_train_steps), which has gone on meanwhile: when warmup ends, the rate drops to it.
+    """
+    if num_warmup_steps and step < num_warmup_steps:
+        return init_lr * step / num_warmup_steps
+    return init_lr * (num_train_steps - min(step, num_train_steps)) / num_train_steps
+
+
+def _learning_rate(global_step, init_lr, num_train_steps, num_warmup_steps):
+    """`learning_rate_at` as a float32 scalar tensor; differences of steps are taken in integers."""
+    step = tf.cast(tf.convert_to_tensor(global_step), tf.int32)
+    steps_left = num_train_steps - tf.minimum(step, num_train_steps)
+    learning_rate = init_lr * tf.cast(steps_left, tf.float32) / num_train_steps
+    if num_warmup_steps:
+        warmup_learning_rate = init_lr * tf.cast(step, tf.float32) / num_warmup_steps
+        learning_rate = tf.where(step < num_warmup_steps, warmup_learning_rate, learning_rate)
+    return learning_rate
+
+
+def _dense_gradients(loss, variables):
+    """Returns pairs of gradient and variable, for the variables that the loss depends on.
+
+    The gradient of a gather is a list of rows in which a token has a row for each of its occurrences. Only
+    their sums make a norm that means something, and Adam moves every row of the table anyway.
+    """
+    gradients = tf.gradients(loss, variables)
+    return [
+        (tf.convert_to_tensor(gradient), variable)
+        for gradient, variable in zip(gradients, variables)
+        if gradient is not None
+    ]
+
+
+def _clip_scale(norm):
+    """What gradients of this global norm are multiplied by; NaN if the norm is not finite."""
+    return CLIP_NORM / tf.maximum(norm, CLIP_NORM) + (norm - norm)
+
+
+class AdamWeightDecayOptimizer(tf.train.Optimizer):
+    """Adam (https://arxiv.org/abs/1412.6980) with decoupled weight decay (https://arxiv.org/abs/1711.05101).
+
+    As BERT was trained with: there is no bias correction, and the decay is multiplied by the learning rate:
+
+        m <- beta_1 m + (1 - beta_1) g
+        v <- beta_2 v + (1 - beta_2) g^2
+        w <- w - learning_rate (m / (sqrt(v) + epsilon) + weight_decay_rate w)
+
+    The slots m and v are the variables "<variable>/adam_m" and "<variable>/adam_v".
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        weight_decay_rate=0.0,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-6,
+        exclude_from_weight_decay=None,
+        name="AdamWeightDecayOptimizer",
+    ):
+        """Makes an optimizer.
+
+        Args:
+          learning_rate: float or scalar tensor.
+          weight_decay_rate: share of a weight that is subtracted, times the learning rate.
+          beta_1: decay of the first moment.
+          beta_2: decay of the second moment.
+          epsilon: added to the root of the second moment.
+          exclude_from_weight_decay: regular expressions; variables in whose name one is found do not decay.
+          name: name of the optimizer.
+        """
+        super().__init__(False, name)
+        self.learning_rate = learning_rate
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.exclude_from_weight_decay = exclude_from_weight_decay
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None, gradient_scale=1.0):
+        """Returns an operation that updates the variables.
+
+        Args:
+          grads_and_vars: pairs of gradient and variable. The gradients must be the same on every replica.
+          global_step: ignored; it is the caller who adds 1 to it.
+          name: name of the operation.
+          gradient_scale: factor for all gradients. Given here it costs no pass over them.
+        """
+        del global_step
+        with tf.name_scope(name, self._name):
+            updates = [
+                self._update(tf.convert_to_tensor(gradient), variable, gradient_scale)
+                for gradient, variable in grads_and_vars
+                if gradient is not None
+            ]
+            return tf.group(*updates)
+
+    def _update(self, gradient, variable, gradient_scale):
+        name = re.sub(r":\d+$", "", variable.name)
+        m, v = self._slot(name + "/adam_m", variable), self._slot(name + "/adam_v", variable)
+        parameter, m, v = (_on_this_replica(x) for x in (variable, m, v))
+
+        next_m = self.beta_1 * m + ((1.0 - self.beta_1) * gradient_scale) * gradient
+        next_v = self.beta_2 * v + ((1.0 - self.beta_2) * gradient_scale**2) * tf.square(gradient)
+        step = next_m / (tf.sqrt(next_v) + self.epsilon)
+        if self._do_use_weight_decay(name):
+            step += self.weight_decay_rate * parameter
+        next_parameter = parameter - self.learning_rate * step
+        return tf.group(parameter.assign(next_parameter), m.assign(next_m), v.assign(next_v))
+
+    def _slot(self, name, variable):
+        return tf.get_variable(
+            name,
+            variable.shape.as_list(),
+            tf.float32,
+            initializer=tf.zeros_initializer(),
+            trainable=False,
+            use_resource=True,
+        )
+
+    def _do_use_weight_decay(self, name):
+        if not self.weight_decay_rate:
+            return False
+        return not any(re.search(pattern, name) for pattern in self.exclude_from_weight_decay or [])
+
+
+def _on_this_replica(variable):
+    """This replica's copy of a variable. Copies may be updated one by one, as all get the same update."""
+    copies = tf.distribute.get_strategy().experimental_local_results(variable)
+    if len(copies) == 1:
+        return copies[0]
+    return copies[tf.distribute.get_replica_context().replica_id_in_sync_group]
