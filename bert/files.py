@@ -6,6 +6,7 @@ path has a scheme.
 
 import contextlib
 import glob
+import json
 import os
 import shutil
 import tempfile
@@ -42,6 +43,25 @@ def read_text(path):
     except UnicodeDecodeError as e:
         line = content.count(b"\n", 0, e.start) + 1
         raise InputError(f"{path}, line {line}: not UTF-8 ({e.reason}).") from e
+
+
+def read_json_object(path):
+    """Returns the content of a JSON file that holds one object, as a dictionary.
+
+    Raises:
+      InputError: there is no such file, or it is not valid JSON (names the line), or holds something else.
+    """
+    if not exists(path):
+        raise InputError(f"{path}: no such file.")
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as e:
+        raise InputError(f"{path}, line {e.lineno}, column {e.colno}: not valid JSON: {e.msg}.") from e
+    if not isinstance(content, dict):
+        raise InputError(
+            f'{path}: an object such as {{"key": value}} is expected, not {type(content).__name__}.'
+        )
+    return content
 
 
 def exists(path):

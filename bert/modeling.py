@@ -78,21 +78,9 @@ class BertConfig:
         """Reads and checks a config.
 
         Raises:
-          InputError: there is no such file, it is not JSON, or it does not describe a model.
+          InputError: there is no such file, it is not JSON, or it describes no model.
         """
-        if not files.exists(json_file):
-            raise InputError(
-                f"{json_file}: no such file; the shape of the model (bert_config.json) is needed."
-            )
-        try:
-            json_object = json.loads(files.read_text(json_file))
-        except json.JSONDecodeError as e:
-            raise InputError(
-                f"{json_file}, line {e.lineno}, column {e.colno}: not valid JSON: {e.msg}."
-            ) from e
-        if not isinstance(json_object, dict):
-            raise InputError(f'{json_file}: an object such as {{"vocab_size": 30522, ...}} was expected.')
-        config = cls.from_dict(json_object)
+        config = cls.from_dict(files.read_json_object(json_file))
         try:
             config.check()
         except InputError as e:
