@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Prints the verbs of a Makefile by the `##` after each, grouped by the `##@` headers.
+set -euo pipefail
+awk 'BEGIN { FS = ":.*## " }
+  /^##@/ { printf "\n%s\n", substr($0, 5) }
+  /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $1, $2 }' "$1"
+cat <<'EOF'
+
+Variables (on the command line, in the environment, or in config.mk)
+  RECIPE       a name in bert/configs/recipes, or a file            (sample)
+  CORPUS       text files: a sentence a line, a blank line between documents  (data/kjv)
+  EVAL_CORPUS  text files to evaluate on                            (documents held out of CORPUS)
+  VOCAB        vocab.txt                                            (trained from CORPUS)
+  CONFIG       model shape: a name such as bert-mini, or a bert_config.json   (the recipe's)
+  INIT         checkpoint to start from
+  STEPS BATCH SEQ LR SEED   override the recipe
+  RUN OUT      name of the run, and its folder                      (pretrain, out/RUN)
+  TPU_NAME ZONE PROJECT     Cloud TPU to train on; `local` on a TPU VM  (this machine)
+  ARGS         further flags of the program, as they are
+  DRY_RUN=1    print the commands, run none
+EOF

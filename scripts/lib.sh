@@ -1,0 +1,37 @@
+# shellcheck shell=bash
+# What the scripts share. Settings arrive in the environment; an empty one counts as not given.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+die() {
+  printf '%s\n' "$*" >&2
+  exit 2
+}
+
+# Runs a command, or with DRY_RUN=1 prints it in a form that can be pasted.
+run() {
+  if [[ -n ${DRY_RUN:-} ]]; then
+    printf '%q ' "$@"
+    printf '\n'
+  else
+    "$@"
+  fi
+}
+
+# Appends --name=value to `flags` when the value is not empty.
+flags=()
+flag() {
+  if [[ -n ${2:-} ]]; then flags+=("--$1=$2"); fi
+}
+
+# Appends the words of ARGS to `flags`. Quotes group words; nothing in them is expanded.
+extra_flags() {
+  local word
+  [[ -n ${ARGS:-} ]] || return 0
+  while IFS= read -r -d '' word; do
+    flags+=("$word")
+  done < <(printf '%s' "$ARGS" | xargs printf '%s\0')
+}
+
+# shellcheck disable=SC2034  # the scripts use it
+python=.venv/bin/python
