@@ -1,0 +1,394 @@
+"""Pretraining records: TFRecord files of `tf.train.Example` with the original project's seven features.
+
+| feature | values |
+|---|---|
+| input_ids, input_mask, segment_ids | int64 [max_seq_length] |
+| masked_lm_positions, masked_lm_ids | int64 [max_predictions_per_seq] |
+| masked_lm_weights | float [max_predictions_per_seq] |
+| next_sentence_labels | int64 [1]; 1 means that the second segment is a random one |
+
+All records of a file have the same shapes. `Layout` uses that to write them fast: protobuf lets a varint be longer
+than it need be, so that with a fixed number of bytes for each value every record has the same length, and a batch
+of records is a matrix of bytes filled column by column. Any protobuf reader reads it.
+
+Formats: https://protobuf.dev/programming-guides/encoding/ and
+https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details.
+"""
+
+import dataclasses
+import itertools
+import struct
+
+import google_crc32c
+import numpy as np
+
+from bert import files
+from bert.errors import InputError
+
+FEATURE_NAMES = (
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "masked_lm_weights",
+    "next_sentence_labels",
+)
+
+# The TF 2 model garden's spelling of two of the features.
+ALIASES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
+
+_FRAME_HEADER = 12  # length of the data, uint64, and its checksum, uint32
+_FRAME_FOOTER = 4  # checksum of the data, uint32
+_MAX_RECORD_BYTES = 1 << 30
+_READ_BYTES = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordShape:
+    """What the first record of a file shows.
+
+    Attributes:
+      max_seq_length: length of input_ids.
+      max_predictions_per_seq: length of masked_lm_positions.
+      feature_names: names of the features as the file spells them, in the order of `FEATURE_NAMES`.
+      features: dict from the file's names to (dtype, length).
+      max_token_id: largest token id in the record.
+    """
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    feature_names: tuple
+    features: dict
+    max_token_id: int
+
+
+class Layout:
+    """Fixed layout of the records of one shape: batches of arrays to bytes of a TFRecord file.
+
+    Args:
+      features: dict from name to (length, largest value); the largest value is an int, or a float for a feature
+        that holds float32.
+    """
+
+    def __init__(self, features):
+        entries, self._slots = [], {}
+        position = 0
+        for name, (length, largest) in features.items():
+            width = 4 if isinstance(largest, float) else max(1, -(-int(largest).bit_length() // 7))
+            # Feature { oneof { float_list = 2, int64_list = 3 } }, each with one packed field 1.
+            kind = 2 if isinstance(largest, float) else 3
+            values = bytes(length * width)
+            value = _field(kind, _field(1, values))
+            # An entry of the map Features.feature: key = 1, value = 2. The values are its last bytes.
+            entry = _field(1, _field(1, name.encode()) + _field(2, value))
+            entries.append(entry)
+            position += len(entry)
+            self._slots[name] = (position - len(values), length, width, kind == 2)
+        body = b"".join(entries)
+        example = _field(1, body)
+        length = struct.pack("<Q", len(example))
+        frame = length + _masked_crc(length) + example + bytes(_FRAME_FOOTER)
+        self._first = _FRAME_HEADER + len(example) - len(body)
+        self._template = np.frombuffer(frame, np.uint8)
+
+    @property
+    def record_bytes(self):
+        """Bytes of one record with its frame."""
+        return len(self._template)
+
+    def encode(self, columns):
+        """Encodes a batch of records.
+
+        Args:
+          columns: dict from name to an array [batch, length]: unsigned integers within the feature's largest
+            value, or float32.
+
+        Returns:
+          uint8 array [batch, record_bytes]: the records as they lie in a TFRecord file.
+        """
+        batch = len(next(iter(columns.values())))
+        rows = np.empty((batch, self.record_bytes), np.uint8)
+        rows[:] = self._template
+        for name, (start, length, width, is_float) in self._slots.items():
+            values = columns[name]
+            slot = rows[:, self._first + start : self._first + start + length * width]
+            if is_float:
+                slot[:] = np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(batch, -1)
+            elif width == 1:
+                slot[:] = values
+            else:
+                encoded = np.empty((batch, length, width), np.uint8)
+                for i in range(width):
+                    part = encoded[:, :, i]
+                    np.right_shift(values, 7 * i, out=part, casting="unsafe")
+                    if i < width - 1:
+                        part |= 0x80  # more bytes follow
+                slot[:] = encoded.reshape(batch, -1)
+        self._add_checksums(rows)
+        return rows
+
+    def _add_checksums(self, rows):
+        content, size = rows.tobytes(), self.record_bytes
+        data = size - _FRAME_HEADER - _FRAME_FOOTER
+        starts = range(_FRAME_HEADER, len(content), size)
+        crcs = np.array([google_crc32c.value(content[start : start + data]) for start in starts], np.uint32)
+        rows[:, -_FRAME_FOOTER:] = _mask_crc(crcs).astype("<u4").view(np.uint8).reshape(-1, _FRAME_FOOTER)
+
+
+def pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size):
+    """`Layout` of the seven features."""
+    sequence = max_seq_length
+    return Layout(
+        {
+            "input_ids": (sequence, vocab_size - 1),
+            "input_mask": (sequence, 1),
+            "segment_ids": (sequence, 1),
+            "masked_lm_positions": (max_predictions_per_seq, max_seq_length - 1),
+            "masked_lm_ids": (max_predictions_per_seq, vocab_size - 1),
+            "masked_lm_weights": (max_predictions_per_seq, 1.0),
+            "next_sentence_labels": (1, 1),
+        }
+    )
+
+
+def read(path):
+    """Yields the bytes of each record of a TFRecord file, with both checksums verified.
+
+    Raises:
+      InputError: the file is not a TFRecord file, or is damaged or truncated.
+    """
+    for buffer, start, end in _frames(path):
+        data = buffer[start:end]
+        if _masked_crc(data) != buffer[end : end + _FRAME_FOOTER]:
+            raise InputError(f"{path}: damaged TFRecord file: the checksum of a record does not match its data.")
+        yield data
+
+
+def parse(record):
+    """Parses a serialized `tf.train.Example`.
+
+    Returns:
+      A dict from name to an int64 or float32 array, or a list of bytes.
+
+    Raises:
+      ValueError: not a serialized Example.
+    """
+    features = {}
+    for _, body in _fields(record, 1):
+        for _, entry in _fields(body, 1):
+            parts = dict(_fields(entry, 1, 2))
+            features[str(parts[1], "utf-8")] = _parse_feature(parts.get(2, b""))
+    return features
+
+
+def peek(path):
+    """Looks at the first record of a file.
+
+    Returns:
+      A `RecordShape`.
+
+    Raises:
+      InputError: the file is empty, compressed, no TFRecord file, truncated, or holds other features than those of
+        BERT pretraining; the message names those found and those wanted.
+    """
+    record = next(read(path), None)
+    if record is None:
+        raise InputError(f"{path}: holds no records.")
+    return _shape(path, record)
+
+
+def check_token_ids(path, vocab_size, sample=1000):
+    """Checks the token ids of the first `sample` records against the size of the vocabulary.
+
+    Raises:
+      InputError: an id is not below `vocab_size`.
+    """
+    for number, record in enumerate(itertools.islice(read(path), sample), 1):
+        largest = _shape(path, record).max_token_id
+        if largest >= vocab_size:
+            raise InputError(
+                f"{path}, record {number}: token id {largest} does not fit vocab_size {vocab_size}: "
+                "the records were made with another vocabulary than the model has."
+            )
+
+
+def count(path):
+    """Number of records in a TFRecord file, from its framing alone.
+
+    Raises:
+      InputError: the file is not a TFRecord file or is truncated.
+    """
+    return sum(1 for _ in _frames(path))
+
+
+def find(patterns, flag):
+    """Record files that match comma-separated globs, without the JSON files that lie beside them."""
+    found = [path for path in files.expand_globs(patterns, flag) if not path.endswith(".json")]
+    if not found:
+        raise InputError(f"--{flag}: no record file matches {patterns!r}.")
+    return found
+
+
+def _shape(path, record):
+    try:
+        features = parse(record)
+    except (ValueError, KeyError) as e:
+        raise InputError(f"{path}: holds records that are not serialized tf.train.Example messages.") from e
+    by_canonical_name = {ALIASES.get(name, name): name for name in features}
+    missing = [name for name in FEATURE_NAMES if name not in by_canonical_name]
+    if missing:
+        raise InputError(
+            f"{path}: these are not BERT pretraining records. Features found: "
+            f"{', '.join(sorted(features)) or 'none'}. Wanted: {', '.join(FEATURE_NAMES)}."
+        )
+    names = tuple(by_canonical_name[name] for name in FEATURE_NAMES)
+    values = [features[name] for name in names]
+    kinds = {name: np.dtype(np.float32 if name.endswith("weights") else np.int64) for name in FEATURE_NAMES}
+    for name, value in zip(FEATURE_NAMES, values):
+        if getattr(value, "dtype", None) != kinds[name]:
+            raise InputError(f"{path}: feature {by_canonical_name[name]} is not a list of {kinds[name]}.")
+    ids, mask, segments, positions, labels, weights, next_sentence = values
+    if not len(ids) == len(mask) == len(segments) or not len(positions) == len(labels) == len(weights):
+        lengths = ", ".join(f"{name} {len(value)}" for name, value in zip(names, values))
+        raise InputError(f"{path}: lengths of the features disagree: {lengths}.")
+    if len(next_sentence) != 1 or len(ids) == 0:
+        raise InputError(f"{path}: a record has {len(ids)} tokens and {len(next_sentence)} next sentence labels.")
+    return RecordShape(
+        max_seq_length=len(ids),
+        max_predictions_per_seq=len(positions),
+        feature_names=names,
+        features={name: (str(value.dtype), len(value)) for name, value in zip(names, values)},
+        max_token_id=int(max(ids.max(), labels.max(initial=0))),
+    )
+
+
+def _frames(path):
+    """Yields (buffer, start, end) of the data of each record; verifies the checksum of each length."""
+    known = {}  # header -> length of the data; most records of a file have the same
+    with files.open_file(path) as f:
+        buffer, start, offset = b"", 0, 0
+        while True:
+            header = buffer[start : start + _FRAME_HEADER]
+            length = known.get(header)
+            if length is None and len(header) == _FRAME_HEADER:
+                length = known[header] = _data_length(path, header, offset + start)
+            end = start + _FRAME_HEADER + (length or 0) + _FRAME_FOOTER
+            if length is None or end > len(buffer):
+                more = f.read(max(_READ_BYTES, end - len(buffer)))
+                if more:
+                    offset += start
+                    buffer, start = buffer[start:] + more, 0
+                    continue
+                if start == len(buffer):
+                    return
+                if offset + start == 0:
+                    _data_length(path, header, 0)
+                raise InputError(
+                    f"{path}: truncated: the record at byte {offset + start} is cut off by the end of the file "
+                    f"at byte {offset + len(buffer)}."
+                )
+            yield buffer, start + _FRAME_HEADER, end - _FRAME_FOOTER
+            start = end
+
+
+def _data_length(path, header, position):
+    if position == 0 and header[:2] == b"\x1f\x8b":
+        raise InputError(f"{path}: is compressed with gzip; decompress it first (gunzip).")
+    (length,) = struct.unpack_from("<Q", header.ljust(_FRAME_HEADER, b"\0"))
+    if len(header) < _FRAME_HEADER or header[8:] != _masked_crc(header[:8]) or length > _MAX_RECORD_BYTES:
+        if position == 0:
+            raise InputError(f"{path}: not a TFRecord file.")
+        raise InputError(f"{path}: damaged TFRecord file: no record begins at byte {position}.")
+    return length
+
+
+def _mask_crc(crc):
+    """TFRecord's masking of a checksum, for a uint32 scalar or array."""
+    crc = np.asarray(crc, np.uint32)
+    return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8)
+
+
+def _masked_crc(data):
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _varint(value):
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _field(number, content):
+    """A length-delimited protobuf field."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _read_varint(data, position):
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("varint too long")
+
+
+def _fields(data, *numbers):
+    """Yields (number, content) of the length-delimited fields with the given numbers; skips all others."""
+    position = 0
+    data = memoryview(data)
+    try:
+        while position < len(data):
+            tag, position = _read_varint(data, position)
+            wire_type = tag & 7
+            if wire_type == 2:
+                length, position = _read_varint(data, position)
+                if tag >> 3 in numbers:
+                    yield tag >> 3, data[position : position + length]
+            elif wire_type == 0:
+                length, end = _read_varint(data, position)
+                length = end - position
+            elif wire_type in (1, 5):
+                length = 8 if wire_type == 1 else 4
+            else:
+                raise ValueError(f"wire type {wire_type}")
+            position += length
+    except IndexError as e:
+        raise ValueError("message cut off") from e
+    if position > len(data):
+        raise ValueError("message cut off")
+
+
+def _parse_feature(feature):
+    for kind, content in _fields(feature, 1, 2, 3):
+        values = [bytes(value) for _, value in _fields(content, 1)]
+        if kind == 1:
+            return values
+        packed = np.frombuffer(b"".join(values), np.uint8)
+        if kind == 2:
+            return packed.view("<f4")
+        return _parse_varints(packed)
+    return []
+
+
+def _parse_varints(packed):
+    """Decodes packed int64 varints of any width: uint8 array to int64 array."""
+    last = packed < 0x80
+    if not len(packed):
+        return np.zeros(0, np.int64)
+    if not last[-1]:
+        raise ValueError("varint cut off")
+    starts = np.concatenate([[0], np.flatnonzero(last)[:-1] + 1])
+    place = np.arange(len(packed)) - np.repeat(starts, np.diff(np.append(starts, len(packed))))
+    if place.max() > 9:
+        raise ValueError("varint too long")
+    parts = (packed & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    return np.add.reduceat(parts, starts).view(np.int64)
