@@ -39,9 +39,7 @@ _UNCASED_MODELS = frozenset(
         "chinese_L-12_H-768_A-12",
     ]
 )
-_CASED_MODELS = frozenset(
-    ["cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12"]
-)
+_CASED_MODELS = frozenset(["cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12"])
 
 
 def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
@@ -56,8 +54,8 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
     model = match.group(1)
     if model in (_CASED_MODELS if do_lower_case else _UNCASED_MODELS):
         raise InputError(
-            f"--do_lower_case={bool(do_lower_case)} does not fit --init_checkpoint={init_checkpoint}: {model} was "
-            f"pretrained on {'cased' if do_lower_case else 'lower-cased'} text. "
+            f"--do_lower_case={bool(do_lower_case)} does not fit --init_checkpoint={init_checkpoint}: {model} "
+            f"was pretrained on {'cased' if do_lower_case else 'lower-cased'} text. "
             f"Give --do_lower_case={not do_lower_case}."
         )
 
@@ -109,7 +107,7 @@ def load_vocab(vocab_file, required=()):
     missing = [token for token in required if token not in vocab]
     if missing:
         raise InputError(
-            f"{vocab_file}: no {', '.join(missing)} among its {len(lines)} lines, so it is no BERT vocabulary."
+            f"{vocab_file}: no {', '.join(missing)} among its {len(lines)} lines, as a vocabulary of BERT has."
         )
     if repeated:
         token, first, last = repeated[0]
@@ -230,7 +228,9 @@ class WordpieceTokenizer:
         >>> WordpieceTokenizer({"un", "##aff", "##able"}).tokenize("unaffable")
         ['un', '##aff', '##able']
         """
-        return [piece for word in whitespace_tokenize(convert_to_unicode(text)) for piece in self._split(word)]
+        return [
+            piece for word in whitespace_tokenize(convert_to_unicode(text)) for piece in self._split(word)
+        ]
 
     def _split(self, word):
         if len(word) > self.max_input_chars_per_word:

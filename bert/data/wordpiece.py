@@ -1,15 +1,15 @@
 """Text to WordPiece ids in bulk: the ids of `bert.tokenization`, many times faster.
 
 A block of lines is cut into segments with array operations over its UTF-8 bytes, and each segment's pieces are
-looked up in a cache; `bert.tokenization` itself computes them when a segment is first seen. The result is exact
-because the pieces of a line are those of its segments, one after the other:
+looked up in a cache; `bert.tokenization` itself decides what they are when a segment is first seen. The result
+is exact because the pieces of a line are those of its segments, one after the other:
 
 - White space and CJK characters separate words whatever stands beside them.
 - So does punctuation, in whose place the reference, after lower-casing and decomposing, finds the same
   character. Punctuation that decomposes stays inside its segment.
-- Lower-casing looks beyond a character in one case alone, that of a capital sigma, which becomes another letter at
-  the end of a word. Around one, segments end at white space only.
-- All else, control characters and unassigned ones included, stays inside its segment, for the reference to judge.
+- Lower-casing looks beyond a character in one case alone, that of a capital sigma, which becomes another letter
+  at the end of a word. Around one, segments end at white space only.
+- All else, control and unassigned characters included, stays inside its segment, for the reference to judge.
 """
 
 import unicodedata
@@ -29,6 +29,7 @@ _CACHE_BYTES = 64 << 20
 _ENTRY_BYTES = 100
 # How many missing segments are looked at before the cache is asked again.
 _PART = 1 << 14
+_MAX_WORD_CHARS = 200
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads keys over the high bits
 
 
@@ -128,7 +129,7 @@ class BlockTokenizer:
         return _SINGLE if tokenization._is_punctuation(char) and stays else _WORD
 
     def _cut(self, data):
-        """Cuts a block into segments: returns their first bytes and the bytes after their last, [segments]."""
+        """Cuts a block into segments; returns where each begins and where the bytes after it do, [segments]."""
         kinds = np.frombuffer(data.translate(self._byte_kinds), np.uint8)  # [bytes]
         if not data.isascii():
             kinds = self._with_non_ascii(kinds.copy(), data)
@@ -219,14 +220,12 @@ class BlockTokenizer:
 
     def _split(self, word):
         """WordPiece as the reference has it, but trying no piece longer than the longest there is."""
-        if word in self._heads:
-            return [self._heads[word]]
-        if len(word) > 200:
+        if len(word) > _MAX_WORD_CHARS:
             return [self._unknown]
         ids = []
-        pieces, start = self._heads, 0
-        while start < len(word):
-            for end in range(min(len(word), start + self._longest), start, -1):
+        pieces, start, size = self._heads, 0, len(word)
+        while start < size:
+            for end in range(min(size, start + self._longest), start, -1):
                 piece = pieces.get(word[start:end])
                 if piece is not None:
                     break
@@ -240,9 +239,9 @@ class BlockTokenizer:
 class _Table:
     """A hash table from segments of up to 8 * width bytes to entries, asked for many at a time.
 
-    A segment's key is its bytes, filled up with zeros: a list of `width` arrays [segments] of 64-bit integers,
-    compared in full. (A zero byte at a segment's end is lost in this way; the reference deletes it.) What
-    collides goes to the next free slot.
+    A segment's key is its bytes, filled up with zeros: a list of `width` arrays [segments] of 64-bit integers.
+    Keys are compared in full. (A zero byte at a segment's end is lost in this way; the reference deletes it.)
+    What collides goes to the next free slot.
     """
 
     def __init__(self, width):
