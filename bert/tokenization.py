@@ -54,8 +54,8 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
     model = match.group(1)
     if model in (_CASED_MODELS if do_lower_case else _UNCASED_MODELS):
         raise InputError(
-            f"--do_lower_case={bool(do_lower_case)} does not fit --init_checkpoint={init_checkpoint}: {model} "
-            f"was pretrained on {'cased' if do_lower_case else 'lower-cased'} text. "
+            f"--do_lower_case={bool(do_lower_case)} does not fit --init_checkpoint={init_checkpoint}: "
+            f"{model} was pretrained on {'cased' if do_lower_case else 'lower-cased'} text. "
             f"Give --do_lower_case={not do_lower_case}."
         )
 
@@ -107,7 +107,7 @@ def load_vocab(vocab_file, required=()):
     missing = [token for token in required if token not in vocab]
     if missing:
         raise InputError(
-            f"{vocab_file}: no {', '.join(missing)} among its {len(lines)} lines, as a vocabulary of BERT has."
+            f"{vocab_file}: no {', '.join(missing)} among its {len(lines)} lines, as BERT needs them."
         )
     if repeated:
         token, first, last = repeated[0]

@@ -1,15 +1,15 @@
 """Text to WordPiece ids in bulk: the ids of `bert.tokenization`, many times faster.
 
-A block of lines is cut into segments with array operations over its UTF-8 bytes, and each segment's pieces are
-looked up in a cache; `bert.tokenization` itself decides what they are when a segment is first seen. The result
-is exact because the pieces of a line are those of its segments, one after the other:
+A block of lines is cut into segments with array operations over its UTF-8 bytes, and each segment's pieces
+are looked up in a cache; `bert.tokenization` itself decides what they are when a segment is first seen. The
+result is exact because the pieces of a line are those of its segments, one after the other:
 
 - White space and CJK characters separate words whatever stands beside them.
 - So does punctuation, in whose place the reference, after lower-casing and decomposing, finds the same
   character. Punctuation that decomposes stays inside its segment.
-- Lower-casing looks beyond a character in one case alone, that of a capital sigma, which becomes another letter
-  at the end of a word. Around one, segments end at white space only.
-- All else, control and unassigned characters included, stays inside its segment, for the reference to judge.
+- Lower-casing looks beyond a character in one case alone, that of a capital sigma, which becomes another
+  letter at the end of a word. Around one, segments end at white space only.
+- All else, control and unassigned characters included, stays in its segment, for the reference to judge.
 """
 
 import unicodedata
@@ -129,7 +129,7 @@ class BlockTokenizer:
         return _SINGLE if tokenization._is_punctuation(char) and stays else _WORD
 
     def _cut(self, data):
-        """Cuts a block into segments; returns where each begins and where the bytes after it do, [segments]."""
+        """Cuts a block into segments; returns where each begins and where it has ended, [segments]."""
         kinds = np.frombuffer(data.translate(self._byte_kinds), np.uint8)  # [bytes]
         if not data.isascii():
             kinds = self._with_non_ascii(kinds.copy(), data)
@@ -239,9 +239,9 @@ class BlockTokenizer:
 class _Table:
     """A hash table from segments of up to 8 * width bytes to entries, asked for many at a time.
 
-    A segment's key is its bytes, filled up with zeros: a list of `width` arrays [segments] of 64-bit integers.
-    Keys are compared in full. (A zero byte at a segment's end is lost in this way; the reference deletes it.)
-    What collides goes to the next free slot.
+    A segment's key is its bytes, filled up with zeros, as `width` integers of 64 bits: a list of as many
+    arrays [segments]. (A zero byte at a segment's end is lost in this way; the reference deletes it.) Keys
+    are compared in full, and what collides goes to the next free slot.
     """
 
     def __init__(self, width):
