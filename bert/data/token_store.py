@@ -1,0 +1,266 @@
+"""Tokenized text, kept by content.
+
+The store of a file of text is a folder named after what its content depends on: the bytes of the text, the
+vocabulary, the settings of the tokenizer. So it is found again under any other masking, length or number of
+passes, and a new file in a corpus means tokenizing that file only.
+
+| file | content |
+|---|---|
+| tokens | token ids, uint16, or uint32 for vocabularies of more than 65,536 entries |
+| lengths | uint32 number of tokens of each sentence; sentences without tokens are left out |
+| documents | `DOCUMENT` records; documents without sentences are left out |
+| meta.json | counts, sizes and checksums of the other files |
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+
+import google_crc32c
+import numpy as np
+from absl import logging
+
+from bert import files
+from bert.data import text, wordpiece, workers
+from bert.errors import InputError
+
+FORMAT = 1
+
+# Number of sentences, number of tokens, and a hash of the token ids.
+DOCUMENT = np.dtype([("sentences", "<u8"), ("tokens", "<u8"), ("hash", "<u8")])
+
+_PARTS = ("tokens", "lengths", "documents")
+_CHUNK = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenStore:
+    """The tokens of one file of text.
+
+    Attributes:
+      path: the text.
+      folder: where the store lies.
+      text_bytes, documents, sentences, tokens, unknown: counts; unknown is the number of [UNK].
+      median_sentences: median number of sentences in a document.
+      cached: True if it was found, False if it has just been made.
+    """
+
+    path: str
+    folder: str
+    text_bytes: int
+    documents: int
+    sentences: int
+    tokens: int
+    unknown: int
+    median_sentences: float
+    cached: bool
+
+    def part(self, name):
+        """Path of one of the store's files."""
+        return os.path.join(self.folder, name)
+
+
+def default_folder():
+    """Where tokenized text is kept: the user's cache, so that runs with other output folders find it."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(cache, "bert", "tokens")
+
+
+def digest_file(path):
+    """SHA-256 of a file's content, in hex."""
+    digest = hashlib.sha256()
+    with files.open_file(path) as f:
+        while chunk := f.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def token_dtype(vocab):
+    """Dtype that holds the ids of a vocabulary."""
+    return np.dtype("<u2") if max(vocab.values()) < 1 << 16 else np.dtype("<u4")
+
+
+def open_stores(paths, digests, vocab, vocab_digest, settings, folder, num_workers=1):
+    """Finds the stores of files of text, and makes those that are missing or damaged.
+
+    Args:
+      paths: files of text.
+      digests: `digest_file` of each.
+      vocab: dict from token to id.
+      vocab_digest: digest of the vocabulary file.
+      settings: object with do_lower_case, strip_accents, segment_sentences and input_encoding.
+      folder: where stores are kept, a local folder.
+      num_workers: number of processes.
+
+    Returns:
+      A list of `TokenStore`.
+
+    Raises:
+      InputError: a file cannot be decoded, or changes while it is read; `folder` cannot be written or is full.
+    """
+    tokenization = {
+        "format": FORMAT,
+        "vocabulary": vocab_digest,
+        "do_lower_case": settings.do_lower_case,
+        "strip_accents": settings.strip_accents,
+        "segment_sentences": settings.segment_sentences,
+        "input_encoding": settings.input_encoding,
+    }
+    stores = []
+    for path, digest in zip(paths, digests):
+        key = json.dumps({**tokenization, "text": digest}, sort_keys=True)
+        target = os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:32])
+        meta = _load(target)
+        cached = meta is not None
+        if not cached:
+            meta = _make(path, digest, vocab, settings, target, num_workers)
+        counts = {name: meta[name] for name in TokenStore.__dataclass_fields__ if name in meta}
+        stores.append(TokenStore(path=path, folder=target, cached=cached, **counts))
+    return stores
+
+
+def _load(folder):
+    """Content of a store's meta.json, or None if there is no such store or it is damaged."""
+    try:
+        meta = json.loads(pathlib.Path(folder, "meta.json").read_text())
+        for name in _PARTS:
+            part = meta["parts"][name]
+            path = os.path.join(folder, name)
+            if os.path.getsize(path) != part["bytes"] or _checksum(path) != part["crc32c"]:
+                raise ValueError(f"{name} is damaged")
+        return meta
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as e:
+        logging.warning("Token store %s: %s; it is made anew.", folder, e)
+        return None
+
+
+def _checksum(path):
+    crc = 0
+    with open(path, "rb") as f:
+        while chunk := f.read(_CHUNK):
+            crc = google_crc32c.extend(crc, chunk)
+    return crc
+
+
+def _make(path, digest, vocab, settings, target, num_workers):
+    """Tokenizes a file into a new store; returns its meta."""
+    logging.info("Tokenizing %s (%.1f MB).", path, files.size(path) / 1e6)
+    folder = os.path.dirname(target)
+    with files.writing(folder):
+        os.makedirs(folder, exist_ok=True)
+        # A token takes some four bytes of text; Chinese, of which it takes three, is the most in need.
+        files.check_space(folder, files.size(path) * token_dtype(vocab).itemsize // 3, f"the tokens of {path}")
+        temporary = tempfile.mkdtemp(prefix=".new-", dir=folder)
+        try:
+            meta = _tokenize(path, vocab, settings, temporary, num_workers)
+            # The store is found by the digest, so it must be that of the text that was tokenized.
+            if digest_file(path) != digest:
+                raise InputError(f"{path}: changed while it was read; run again when it is complete.")
+            if os.path.isdir(target):
+                shutil.rmtree(target)
+            # If another run has made the same store in the meantime, then that one serves as well.
+            with contextlib.suppress(FileExistsError):
+                os.rename(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return meta
+
+
+def _tokenize(path, vocab, settings, folder, num_workers):
+    blocks = text.read_blocks(path, encoding=settings.input_encoding, segment_sentences=settings.segment_sentences)
+    encoded = workers.map_in_order(
+        _make_encoder, (vocab, settings.do_lower_case, settings.strip_accents), blocks, num_workers
+    )
+    unknown_id, dtype = vocab["[UNK]"], token_dtype(vocab)
+    with contextlib.ExitStack() as stack:
+        parts = {name: stack.enter_context(_Part(os.path.join(folder, name))) for name in _PARTS}
+        tokens = unknown = 0
+        document = _Document()
+        for ids, lengths, breaks in encoded:
+            ids = ids.astype(dtype, copy=False)
+            tokens += len(ids)
+            unknown += np.count_nonzero(ids == unknown_id)
+            parts["tokens"].write(ids)
+            parts["lengths"].write(lengths[lengths > 0].astype("<u4"))
+            parts["documents"].write(np.array(document.extend(ids, lengths, breaks), DOCUMENT))
+        parts["documents"].write(np.array(document.finish(), DOCUMENT))
+    documents = np.fromfile(os.path.join(folder, "documents"), DOCUMENT)["sentences"]
+    meta = {
+        "text": os.path.basename(path),
+        "text_bytes": files.size(path),
+        "documents": len(documents),
+        "sentences": int(documents.sum()),
+        "tokens": tokens,
+        "unknown": int(unknown),
+        "median_sentences": float(np.median(documents)) if len(documents) else 0.0,
+        "parts": {name: {"bytes": part.bytes, "crc32c": part.crc32c} for name, part in parts.items()},
+    }
+    pathlib.Path(folder, "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
+    return meta
+
+
+def _make_encoder(vocab, do_lower_case, strip_accents):
+    return wordpiece.BlockTokenizer(vocab, do_lower_case, strip_accents).encode
+
+
+class _Part:
+    """A file of a store while it is written."""
+
+    def __init__(self, path):
+        self._path = path
+        self.bytes = self.crc32c = 0
+
+    def __enter__(self):
+        self._file = open(self._path, "wb")
+        return self
+
+    def __exit__(self, *error):
+        self._file.close()
+
+    def write(self, array):
+        content = array.tobytes()
+        self._file.write(content)
+        self.bytes += len(content)
+        self.crc32c = google_crc32c.extend(self.crc32c, content)
+
+
+class _Document:
+    """The document that the reading has come to; it may have begun in an earlier block."""
+
+    def __init__(self):
+        self._restart()
+
+    def _restart(self):
+        self._sentences = self._tokens = 0
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    def extend(self, ids, lengths, breaks):
+        """Takes a block of lines as `BlockTokenizer.encode` gives it; returns the documents that end in it."""
+        sentences = np.concatenate([[0], np.cumsum(lengths > 0)])
+        tokens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        finished = []
+        start = 0
+        for end in np.flatnonzero(breaks).tolist():
+            self._add(ids[tokens[start] : tokens[end]], sentences[end] - sentences[start])
+            finished.extend(self.finish())
+            start = end
+        self._add(ids[tokens[start] :], sentences[-1] - sentences[start])
+        return finished
+
+    def finish(self):
+        """Ends the document; returns a list of it alone, or an empty one if it has no sentence."""
+        row = (self._sentences, self._tokens, int.from_bytes(self._hash.digest(), "little"))
+        self._restart()
+        return [row] if row[0] else []
+
+    def _add(self, ids, sentences):
+        self._sentences += int(sentences)
+        self._tokens += len(ids)
+        self._hash.update(ids)
