@@ -5,11 +5,14 @@ path has a scheme.
 """
 
 import contextlib
+import errno
 import glob
 import json
 import os
 import shutil
 import tempfile
+
+from absl import logging
 
 from bert.errors import InputError
 
@@ -58,9 +61,7 @@ def read_json_object(path):
     except json.JSONDecodeError as e:
         raise InputError(f"{path}, line {e.lineno}, column {e.colno}: not valid JSON: {e.msg}.") from e
     if not isinstance(content, dict):
-        raise InputError(
-            f'{path}: an object such as {{"key": value}} is expected, not {type(content).__name__}.'
-        )
+        raise InputError(f'{path}: an object such as {{"key": value}} is expected, not {type(content).__name__}.')
     return content
 
 
@@ -171,3 +172,33 @@ def atomic_write(path, mode="wb"):
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
         raise
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Turns a full disk and missing rights, met while writing `path`, into errors in words."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise InputError(f"{path}: cannot be written: {os.strerror(e.errno)}.") from e
+
+
+def check_space(folder, size, purpose):
+    """Checks that the disk of a local folder has room.
+
+    Args:
+      folder: an existing folder.
+      size: bytes wanted.
+      purpose: what for, for the messages.
+
+    Raises:
+      InputError: less than `size` bytes are free.
+    """
+    free = shutil.disk_usage(folder).free
+    logging.info("%.1f MB wanted in %s for %s; %.1f MB free.", size / 1e6, folder, purpose, free / 1e6)
+    if size > free:
+        raise InputError(
+            f"{folder}: {size / 1e6:.0f} MB are wanted for {purpose}, but only {free / 1e6:.0f} MB are free."
+        )
