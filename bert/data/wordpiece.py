@@ -33,45 +33,29 @@ _MAX_WORD_CHARS = 200
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads keys over the high bits
 
 
-class BlockTokenizer:
-    """Tokenizes blocks of lines.
+class BlockEncoder:
+    """Encodes the words of blocks of lines as whole numbers, by any function of a word."""
 
-    >>> tokenizer = BlockTokenizer({"[UNK]": 0, "un": 1, "##able": 2, "!": 3})
-    >>> tokenizer.encode("Unable!\\n\\nable\\n")
-    (array([1, 2, 3, 0], dtype=uint16), array([3, 0, 1], dtype=int32), array([False,  True, False]))
-    """
-
-    def __init__(self, vocab, do_lower_case=True, strip_accents=None, cache_bytes=_CACHE_BYTES):
+    def __init__(self, basic_tokenizer, encode_word, dtype, cache_bytes=_CACHE_BYTES):
         """Prepares the tables; they fill as text is seen.
 
         Args:
-          vocab: mapping from token to id.
-          do_lower_case: whether to lower-case.
-          strip_accents: whether to drop accents; None: if lower-casing.
+          basic_tokenizer: a `bert.tokenization.BasicTokenizer`, which tells what the words are.
+          encode_word: function from a word to a list of numbers.
+          dtype: of the numbers.
           cache_bytes: about how much memory the cache of segments may take before it is begun anew.
-
-        Raises:
-          InputError: the vocabulary has no ``[UNK]``.
         """
-        if "[UNK]" not in vocab:
-            raise InputError(f"The vocabulary of {len(vocab)} tokens has no [UNK].")
-        self._basic = tokenization.BasicTokenizer(do_lower_case, strip_accents)
-        self._dtype = np.uint16 if max(vocab.values()) < 1 << 16 else np.uint32
-        self._unknown = vocab["[UNK]"]
-        self._heads = {token: token_id for token, token_id in vocab.items() if token}
-        self._tails = {
-            token[2:]: token_id for token, token_id in vocab.items() if token[:2] == "##" and token[2:]
-        }
-        self._longest = max(map(len, vocab))
-        self._byte_kinds = bytes(
-            [self._kind(chr(byte)) for byte in range(0x80)] + [_TAIL] * 0x40 + [_LEAD] * 0x40
-        )
+        self._basic = basic_tokenizer
+        self._encode_word = encode_word
+        self._dtype = dtype
+        self._byte_kinds = bytes([self._kind(chr(byte)) for byte in range(0x80)] + [_TAIL] * 0x40 + [_LEAD] * 0x40)
         # Kinds of the other characters, filled as they are met.
         self._kinds = np.full(0x110000, _LEAD, np.uint8)
         self._cache_bytes = cache_bytes
-        self._clear()
+        self.clear()
 
-    def _clear(self):
+    def clear(self):
+        """Forgets the segments seen."""
         self._cached_bytes = 0
         # Segments of up to 8, 16 and 32 bytes; of more.
         self._tables = [_Table(width) for width in (1, 2, 4)]
@@ -82,18 +66,18 @@ class BlockTokenizer:
         self._pieces = np.zeros(0, self._dtype)
 
     def encode(self, text):
-        r"""Tokenizes a block of lines.
+        r"""Encodes a block of lines.
 
         Args:
           text: `str`; lines end at "\n" only, and the last may lack it.
 
         Returns:
-          ids: [pieces] uint16, or uint32 for a vocabulary with ids above 65,535: the pieces of all lines.
+          ids: [pieces] of the encoder's dtype: the numbers of all lines' words.
           lengths: [lines] int32: how many of them each line has.
           breaks: [lines] bool: whether a line is empty but for white space, and so ends a document.
         """
         if self._cached_bytes > self._cache_bytes:
-            self._clear()
+            self.clear()
         if text and not text.endswith("\n"):
             text += "\n"
         data = text.encode("utf-8", "surrogatepass")
@@ -200,23 +184,51 @@ class BlockTokenizer:
         return entries
 
     def _add(self, segments):
-        """Tokenizes new segments of bytes, appends their pieces to the cache and returns their entries."""
-        pieces = [self._tokenize(_decode(segment)) for segment in segments]
+        """Encodes new segments of bytes, appends their pieces to the cache and returns their entries."""
+        pieces = [self._encode_segment(_decode(segment)) for segment in segments]
         counts = np.array([len(ids) for ids in pieces], np.int32)
         entries = np.arange(len(segments), dtype=np.int32) + np.int32(len(self._counts))
         self._offsets = np.concatenate([self._offsets, len(self._pieces) + np.cumsum(counts) - counts])
         self._counts = np.concatenate([self._counts, counts])
-        self._pieces = np.concatenate(
-            [self._pieces, np.array([i for ids in pieces for i in ids], self._dtype)]
-        )
+        self._pieces = np.concatenate([self._pieces, np.array([i for ids in pieces for i in ids], self._dtype)])
         self._cached_bytes += sum(map(len, segments)) + _ENTRY_BYTES * len(segments)
         return entries
 
-    def _tokenize(self, segment):
-        """Ids of the pieces of a segment."""
-        if segment.isascii() and segment.isalnum():
-            return self._split(segment)
-        return [piece for word in self._basic.tokenize(segment) for piece in self._split(word)]
+    def _encode_segment(self, segment):
+        """Numbers of the words of a segment."""
+        words = [segment] if segment.isascii() and segment.isalnum() else self._basic.tokenize(segment)
+        return [number for word in words for number in self._encode_word(word)]
+
+
+class BlockTokenizer(BlockEncoder):
+    """Tokenizes blocks of lines: ids are uint16, or uint32 for a vocabulary with ids above 65,535.
+
+    >>> tokenizer = BlockTokenizer({"[UNK]": 0, "un": 1, "##able": 2, "!": 3})
+    >>> tokenizer.encode("Unable!\\n\\nable\\n")
+    (array([1, 2, 3, 0], dtype=uint16), array([3, 0, 1], dtype=int32), array([False,  True, False]))
+    """
+
+    def __init__(self, vocab, do_lower_case=True, strip_accents=None, cache_bytes=_CACHE_BYTES):
+        """Prepares the tables.
+
+        Args:
+          vocab: mapping from token to id.
+          do_lower_case: whether to lower-case.
+          strip_accents: whether to drop accents; None: if lower-casing.
+          cache_bytes: see `BlockEncoder`.
+
+        Raises:
+          InputError: the vocabulary has no ``[UNK]``.
+        """
+        if "[UNK]" not in vocab:
+            raise InputError(f"The vocabulary of {len(vocab)} tokens has no [UNK].")
+        self._unknown = vocab["[UNK]"]
+        self._heads = {token: token_id for token, token_id in vocab.items() if token}
+        self._tails = {token[2:]: vocab[token] for token in vocab if token[:2] == "##" and token[2:]}
+        self._longest = max(map(len, vocab))
+        basic = tokenization.BasicTokenizer(do_lower_case, strip_accents)
+        dtype = np.uint16 if max(vocab.values()) < 1 << 16 else np.uint32
+        super().__init__(basic, self._split, dtype, cache_bytes)
 
     def _split(self, word):
         """WordPiece as the reference has it, but trying no piece longer than the longest there is."""
