@@ -1,13 +1,16 @@
 """What every program shares: strict flags, errors without stack traces, plain log lines."""
 
+import logging as std_logging
 import os
 import sys
+import time
 
 from absl import app, flags, logging
 
-from bert.errors import InputError
+from bert.errors import InputError, TrainingError
 
-EXIT_USER_ERROR = 2
+EXIT_INPUT_ERROR = 2
+EXIT_TRAINING_ERROR = 3
 
 
 def run(main, required=()):
@@ -20,12 +23,17 @@ def run(main, required=()):
       main: a function of no arguments.
       required: names of flags that must be given.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     for name in required:
         flags.mark_flag_as_required(name)
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     logging.set_stderrthreshold(logging.INFO)
+    logging.get_absl_handler().setFormatter(_LineFormatter())
+    # Estimator tells of each graph and session it makes, and warns that it is deprecated; the programs say
+    # themselves what matters of that. Its logger has a handler of its own, which would print everything twice.
+    tensorflow_logger = std_logging.getLogger("tensorflow")
+    tensorflow_logger.setLevel(std_logging.ERROR)
+    tensorflow_logger.handlers.clear()
 
     def guarded(argv):
         if len(argv) > 1:
@@ -34,11 +42,30 @@ def run(main, required=()):
             main()
         except InputError as e:
             fail(str(e))
+        except TrainingError as e:
+            fail(str(e), EXIT_TRAINING_ERROR)
 
     app.run(guarded)
 
 
-def fail(message):
+class _LineFormatter(std_logging.Formatter):
+    """The time and the message, after the level if it is more than a note."""
+
+    def format(self, record):
+        level = "" if record.levelno <= std_logging.INFO else f"{record.levelname}: "
+        return f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {level}{record.getMessage()}"
+
+
+def fail(message, status=EXIT_INPUT_ERROR):
     """Ends the program with a message for the user."""
     print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
-    sys.exit(EXIT_USER_ERROR)
+    sys.exit(status)
+
+
+def flag_values():
+    """Dict of the program's own flags, without those of the libraries it uses."""
+    values = {}
+    for module, module_flags in flags.FLAGS.flags_by_module_dict().items():
+        if not module.startswith(("absl.", "tensorflow")):
+            values.update({flag.name: flag.value for flag in module_flags})
+    return values

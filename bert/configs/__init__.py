@@ -19,19 +19,35 @@ def load_model_config(name_or_path, vocab_size=None):
     Raises:
       InputError: there is neither such a name nor such a file, or the file describes no model.
     """
-    models = json.loads(files.read_text(_MODELS))
-    name = name_or_path if name_or_path.startswith("bert-") else f"bert-{name_or_path}"
-    name = models["aliases"].get(name, name)
-    if name in models["models"]:
+    models = _read_models()
+    name = find(name_or_path)
+    if name:
         shape = {key: value for key, value in models["models"][name].items() if key != "source"}
         config = modeling.BertConfig.from_dict({**models["common"], **shape})
     elif files.exists(name_or_path):
         config = modeling.BertConfig.from_json_file(name_or_path)
     else:
-        names = ", ".join([*models["aliases"], *models["models"]])
         raise InputError(
-            f"{name_or_path}: neither a file nor the name of a model shape; the names are {names}."
+            f"{name_or_path}: neither a file nor the name of a model shape; the names are {', '.join(names())}."
         )
     if vocab_size is not None:
         config.vocab_size = vocab_size
     return config
+
+
+def names():
+    """Names of the model shapes, the short ones first."""
+    models = _read_models()
+    return [*models["aliases"], *models["models"]]
+
+
+def find(name):
+    """Full name of the model shape that a name stands for, or None if it is not one."""
+    models = _read_models()
+    name = name if name.startswith("bert-") else f"bert-{name}"
+    name = models["aliases"].get(name, name)
+    return name if name in models["models"] else None
+
+
+def _read_models():
+    return json.loads(files.read_text(_MODELS))

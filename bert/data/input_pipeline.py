@@ -9,11 +9,10 @@ and only the rest of one group is read and dropped.
 
 import tensorflow.compat.v1 as tf
 
+from bert.data import records
+
 FILES_PER_GROUP = 8
 SHUFFLE_BUFFER = 10_000
-
-# The TF 2 model garden's spelling of two of the features.
-_ALIASES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
 
 
 def feature_spec(max_seq_length, max_predictions_per_seq):
@@ -40,10 +39,8 @@ def parse_batch(serialized, spec, names):
     Returns:
       A dict of Tensors [batch, ...] by the original's names; integers are int32, since TPUs have no int64.
     """
-    by_name = {alias: _ALIASES.get(alias, alias) for alias in names}
-    parsed = tf.io.parse_example(
-        serialized, {alias: spec[name] for alias, name in by_name.items() if name in spec}
-    )
+    by_name = {alias: records.ALIASES.get(alias, alias) for alias in names}
+    parsed = tf.io.parse_example(serialized, {alias: spec[name] for alias, name in by_name.items() if name in spec})
     return {
         by_name[alias]: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
         for alias, value in parsed.items()
@@ -128,14 +125,10 @@ def training_input_fn(files, counts, spec, names, seed, batch_size, first_step):
         position = (step - first_step) * (batch_size // num_hosts)
         # A function of `position` only, built as one dataset so that the position is a captured input.
         dataset = tf.data.Dataset.from_tensors(position).flat_map(
-            lambda position: training_examples(
-                files[host::num_hosts], counts[host::num_hosts], seed, position
-            )
+            lambda position: training_examples(files[host::num_hosts], counts[host::num_hosts], seed, position)
         )
         dataset = dataset.batch(params["batch_size"], drop_remainder=True)
-        dataset = dataset.map(
-            lambda batch: parse_batch(batch, spec, names), num_parallel_calls=tf.data.AUTOTUNE
-        )
+        dataset = dataset.map(lambda batch: parse_batch(batch, spec, names), num_parallel_calls=tf.data.AUTOTUNE)
         return _ordered(dataset).prefetch(tf.data.AUTOTUNE)
 
     return input_fn

@@ -112,9 +112,7 @@ def test_hosts_share_the_records(record_files):
         input_fn = input_pipeline.training_input_fn(files, counts, spec, NAMES, 3, 4, first_step=0)
         with tf.Graph().as_default(), tf.Session() as session:
             step = tf.train.create_global_step()
-            iterator = tf.data.make_initializable_iterator(
-                input_fn({"batch_size": 1, "context": Deployment(host, 2)})
-            )
+            iterator = tf.data.make_initializable_iterator(input_fn({"batch_size": 1, "context": Deployment(host, 2)}))
             session.run(step.assign(0))
             session.run(iterator.initializer)
             batch = iterator.get_next()
@@ -146,9 +144,7 @@ def test_evaluation_covers_its_file_exactly_once(record_files, batch_size):
         batch = tf.data.make_one_shot_iterator(input_fn({"batch_size": batch_size})).get_next()
         seen = []
         for _ in range(-(-total // batch_size) + 1):
-            ids, weights, real = session.run(
-                [batch["input_ids"], batch["masked_lm_weights"], batch["is_real_example"]]
-            )
+            ids, weights, real = session.run([batch["input_ids"], batch["masked_lm_weights"], batch["is_real_example"]])
             assert ids.shape == (batch_size, SEQ_LENGTH)
             np.testing.assert_array_equal(weights[real[:, 0] == 0], 0)
             seen += ids[real[:, 0] == 1][:, 0].tolist()

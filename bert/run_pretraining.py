@@ -1,0 +1,287 @@
+"""Pretrains BERT with masked LM and next sentence prediction, from records or straight from text.
+
+    python -m bert.run_pretraining --input_file='corpus/*.txt' --output_dir=out/mine --do_train --do_eval \
+        --bert_config_file=bert_config.json --train_batch_size=32 --num_train_steps=10000 --learning_rate=1e-4
+
+Run again, it resumes where it was. A recipe (--recipe=bert-base) sets flags that are not given.
+"""
+
+import dataclasses
+import math
+import os
+
+from absl import flags, logging
+
+from bert import configs, files, program, text_flags, tokenization
+from bert.data import pretraining_data, pretraining_source
+from bert.errors import InputError
+from bert.training import baselines, checkpoints, devices, preflight, pretraining, recipes, run_record
+
+FLAGS = flags.FLAGS
+
+# What is trained, and on what.
+flags.DEFINE_string(
+    "bert_config_file",
+    None,
+    "Model shape: a bert_config.json, or a name in bert/configs/models.json such as bert-mini (whose vocabulary "
+    "size is then that of the vocabulary).",
+)
+flags.DEFINE_string(
+    "input_file",
+    None,
+    "Comma-separated globs of record files, or of text files, which are tokenized and masked first. "
+    "{max_seq_length} in it stands for the length of each phase.",
+)
+flags.DEFINE_string("output_dir", None, "Folder for checkpoints, event files and results.")
+flags.DEFINE_string("eval_file", None, "As --input_file, for evaluation. Default: documents held out of the text.")
+flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from, if output_dir has none yet.")
+flags.DEFINE_string("recipe", None, "A name in bert/configs/recipes, or a JSON file: sets flags that are not given.")
+flags.DEFINE_integer("max_seq_length", 128, "Length of the records' sequences.", lower_bound=1)
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Number of predictions in a record.", lower_bound=1)
+
+# What to do, how long, how fast.
+flags.DEFINE_bool("do_train", False, "Whether to train.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate.")
+flags.DEFINE_integer("train_batch_size", 32, "Examples per step, over all cores.", lower_bound=1)
+flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation step, over all cores.", lower_bound=1)
+flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.")
+flags.DEFINE_integer("num_train_steps", 100000, "Steps of the whole training.", lower_bound=1)
+flags.DEFINE_integer("num_warmup_steps", 10000, "Steps over which the learning rate rises.", lower_bound=0)
+flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1)
+flags.DEFINE_integer("keep_checkpoint_max", 5, "How many of the newest checkpoints are kept.", lower_bound=1)
+flags.DEFINE_integer("iterations_per_loop", 1000, "Steps a TPU makes between two returns to the host.", lower_bound=1)
+flags.DEFINE_integer(
+    "max_eval_steps",
+    100,
+    "At most so many evaluation steps. Unless it is given, --eval_file and held-out documents are evaluated whole.",
+    lower_bound=1,
+)
+flags.DEFINE_integer("seed", 12345, "Seed of initialisation, dropout, order of examples and masking.")
+flags.DEFINE_integer("log_steps", 100, "Steps between two reports of progress.", lower_bound=1)
+
+# Where it runs.
+flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU; implied by --tpu_name and --master.")
+flags.DEFINE_string("tpu_name", None, "Cloud TPU: a name, an address grpc://..., or `local` on a TPU VM.")
+flags.DEFINE_string("tpu_zone", None, "Zone of the Cloud TPU. Default: this machine's.")
+flags.DEFINE_string("gcp_project", None, "Project of the Cloud TPU. Default: this machine's.")
+flags.DEFINE_string("master", None, "Address of the TPU, instead of --tpu_name.")
+flags.DEFINE_integer("num_tpu_cores", 8, "Number of TPU cores. Unless it is given, as many as the TPU has.")
+
+# Text to records.
+flags.DEFINE_string("vocab_file", None, "Vocabulary. Default: vocab.txt beside bert_config.json.")
+flags.DEFINE_integer("vocab_size", None, "Without a vocabulary: train one of this size from the text.", lower_bound=100)
+flags.DEFINE_string("records_dir", None, "Where records made from text are kept. Default: output_dir/records.")
+flags.DEFINE_float(
+    "held_out_fraction",
+    0.02,
+    "Share of the text's documents that is kept from training for evaluation, unless --eval_file is given.",
+    lower_bound=0.0,
+    upper_bound=0.9,
+)
+text_flags.define()
+
+# The TF 2 model garden's names.
+flags.DEFINE_alias("input_files", "input_file")
+flags.DEFINE_alias("model_dir", "output_dir")
+flags.DEFINE_alias("tpu", "tpu_name")
+flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
+
+
+def main():
+    """Checks everything that can be checked, then trains and evaluates."""
+    recipe_phases = _apply_recipe()
+    _check_flags()
+    device = devices.choose(FLAGS.use_tpu, FLAGS.tpu_name, FLAGS.tpu_zone, FLAGS.gcp_project, FLAGS.master)
+    paths = ("output_dir", "input_file", "eval_file", "records_dir", "init_checkpoint")
+    devices.check_paths(device, {name: FLAGS[name].value for name in paths})
+
+    source = pretraining_source.Source(
+        FLAGS.input_file,
+        FLAGS.eval_file,
+        vocab_file=_vocab_file(),
+        vocab_size=FLAGS.vocab_size,
+        settings=text_flags.settings(FLAGS, random_seed=FLAGS.seed),
+        folder=FLAGS.records_dir or os.path.join(FLAGS.output_dir, "records"),
+        held_out_fraction=FLAGS.held_out_fraction,
+        num_workers=FLAGS.num_workers,
+    )
+    config = _model_config(source.vocab_file)
+    phases = recipes.split_steps(recipe_phases, FLAGS.num_train_steps)
+    for phase in phases:
+        preflight.check_config(config, phase.max_seq_length)
+    preflight.check_output_dir(FLAGS.output_dir, config, source.vocab_file)
+    init_checkpoint = _init_checkpoint(config)
+    training_phases = [_with_files(phase, source.training_files, "input_file", config) for phase in phases]
+    evaluation = _evaluation_phase(phases, source, config) if FLAGS.do_eval else None
+
+    trainer = pretraining.Trainer(
+        config,
+        device,
+        pretraining.Schedule(
+            FLAGS.train_batch_size, FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps
+        ),
+        FLAGS.output_dir,
+        FLAGS.seed,
+        init_checkpoint=init_checkpoint,
+        log_steps=FLAGS.log_steps,
+        eval_batch_size=FLAGS.eval_batch_size,
+        estimator_options={
+            "save_checkpoints_steps": FLAGS.save_checkpoints_steps,
+            "keep_checkpoint_max": FLAGS.keep_checkpoint_max,
+            "iterations_per_loop": FLAGS.iterations_per_loop,
+            "num_tpu_cores": FLAGS.num_tpu_cores if FLAGS["num_tpu_cores"].present else None,
+        },
+    )
+    preflight.claim_output_dir(FLAGS.output_dir, config, source.vocab_file)
+    with run_record.RunRecord(FLAGS.output_dir, "run_pretraining", program.flag_values()) as record:
+        record.update(device=device.description, seed=FLAGS.seed, data=_describe(training_phases))
+        summary = {"total_training_steps": FLAGS.num_train_steps}
+        if FLAGS.do_train:
+            metrics = trainer.train(training_phases, on_start=record.add_start)
+            summary.update(last_train_metrics=metrics, train_loss=metrics.get("loss"))
+        if FLAGS.do_eval:
+            summary["eval_metrics"] = _evaluate(trainer, *evaluation, training_phases)
+        run_record.write_summary(FLAGS.output_dir, summary)
+
+
+def _apply_recipe():
+    """Sets the flags that a recipe knows and the command line does not; returns the phases."""
+    given = {name for name in ("num_warmup_steps", "save_checkpoints_steps") if FLAGS[name].present}
+    phases = ()
+    if FLAGS.recipe:
+        recipe = recipes.load(FLAGS.recipe)
+        for name, value in recipe.flags.items():
+            if name not in FLAGS:
+                raise InputError(f"--recipe={FLAGS.recipe} sets an unknown flag: {name}.")
+            if not FLAGS[name].present:
+                FLAGS.set_default(name, value)
+        phases = recipe.phases
+        published = recipe.flags.get("num_train_steps")
+        if published and published != FLAGS.num_train_steps:
+            # A shorter or longer training keeps its proportions.
+            for name in {"num_warmup_steps", "save_checkpoints_steps"} & set(recipe.flags) - given:
+                scaled = max(1, round(recipe.flags[name] * FLAGS.num_train_steps / published))
+                logging.info("--%s=%d, in proportion to --num_train_steps=%d", name, scaled, FLAGS.num_train_steps)
+                FLAGS.set_default(name, scaled)
+    if phases and not FLAGS["max_seq_length"].present:
+        return phases
+    if phases and not FLAGS["max_predictions_per_seq"].present:
+        predictions = math.ceil(FLAGS.max_seq_length * FLAGS.masked_lm_prob)
+        logging.info("--max_predictions_per_seq=%d, in proportion to --max_seq_length", predictions)
+        FLAGS.set_default("max_predictions_per_seq", predictions)
+    return (
+        {
+            "share": 1.0,
+            "max_seq_length": FLAGS.max_seq_length,
+            "max_predictions_per_seq": FLAGS.max_predictions_per_seq,
+        },
+    )
+
+
+def _check_flags():
+    for name in ("bert_config_file", "input_file", "output_dir"):
+        if not FLAGS[name].value:
+            raise InputError(f"--{name} is needed, or a --recipe that sets it.")
+    if not (FLAGS.do_train or FLAGS.do_eval):
+        raise InputError("Nothing to do: give --do_train, --do_eval, or both.")
+
+
+def _vocab_file():
+    """The vocabulary that is named, or lies beside the model's config."""
+    if FLAGS.vocab_file:
+        return FLAGS.vocab_file
+    beside = os.path.join(os.path.dirname(FLAGS.bert_config_file), preflight.VOCAB_FILE)
+    return beside if not configs.find(FLAGS.bert_config_file) and files.exists(beside) else None
+
+
+def _model_config(vocab_file):
+    """The model's config; a shape that is only named takes the size of the vocabulary."""
+    config = configs.load_model_config(FLAGS.bert_config_file)
+    if vocab_file is not None:
+        size = len(tokenization.load_vocab(vocab_file))
+        if configs.find(FLAGS.bert_config_file):
+            config.vocab_size = size
+        preflight.check_vocabulary(config, size, vocab_file, FLAGS.bert_config_file)
+    return config
+
+
+def _init_checkpoint(config):
+    """Path of the initial checkpoint, or None if the output folder has one of its own to go on from."""
+    if not FLAGS.init_checkpoint or checkpoints.latest(FLAGS.output_dir)[0]:
+        return None
+    initialisation = checkpoints.plan_initialisation(FLAGS.init_checkpoint, pretraining.variable_shapes(config))
+    checkpoints.log_initialisation(initialisation)
+    return initialisation.checkpoint
+
+
+def _with_files(phase, find, flag, config):
+    """Gives a phase its record files, after checking them against it."""
+    paths = find(phase.max_seq_length, phase.max_predictions_per_seq)
+    names = preflight.check_records(paths, flag, phase.max_seq_length, phase.max_predictions_per_seq, config)
+    counts = tuple(pretraining_data.count(path) for path in paths)
+    return dataclasses.replace(phase, files=tuple(paths), counts=counts, feature_names=names)
+
+
+def _evaluation_phase(phases, source, config):
+    """The phase at whose end the evaluation is, with the files to evaluate on, and its number of batches."""
+    step = FLAGS.num_train_steps if FLAGS.do_train else checkpoints.latest(FLAGS.output_dir)[1]
+    phase = next(phase for phase in phases if step <= phase.last_step or phase is phases[-1])
+    phase = _with_files(phase, source.evaluation_files, "eval_file" if FLAGS.eval_file else "input_file", config)
+    limit = FLAGS.max_eval_steps
+    if source.has_held_out_documents and not FLAGS["max_eval_steps"].present:
+        limit = None
+    if not source.has_held_out_documents:
+        logging.warning("evaluating on the training records; name others with --eval_file")
+    return phase, limit
+
+
+def _describe(phases):
+    """Logs how much there is to read, and returns it for the run record."""
+    description = []
+    for phase in phases:
+        steps = phase.last_step - phase.first_step
+        examples, available = steps * FLAGS.train_batch_size, sum(phase.counts)
+        logging.info(
+            "steps %d to %d: %d examples of length %d = %.2f epochs of %d records = %.4g tokens",
+            phase.first_step,
+            phase.last_step,
+            examples,
+            phase.max_seq_length,
+            examples / available,
+            available,
+            examples * phase.max_seq_length,
+        )
+        description.append(
+            {
+                "files": len(phase.files),
+                "records": available,
+                "max_seq_length": phase.max_seq_length,
+                "epochs": examples / available,
+                "tokens": examples * phase.max_seq_length,
+            }
+        )
+    return description
+
+
+def _evaluate(trainer, phase, max_steps, training_phases):
+    """Evaluates, and writes and prints the results beside those of guessing."""
+    results = trainer.evaluate(phase, max_steps)
+    run_record.write_results(FLAGS.output_dir, results)
+    vocab_size = trainer.config.vocab_size
+    guesses = baselines.masked_lm_losses(
+        baselines.label_counts(training_phases[-1], vocab_size, baselines.MAX_RECORDS),
+        baselines.label_counts(phase, vocab_size),
+    )
+    for name, value in sorted(results.items()):
+        logging.info("  %s = %s", name, value)
+    logging.info(
+        "masked_lm_loss %.3f: a uniform guess has %.3f, guessing by token frequency has %.3f",
+        results["masked_lm_loss"],
+        guesses["uniform_loss"],
+        guesses["token_frequency_loss"],
+    )
+    return {**results, **guesses}
+
+
+if __name__ == "__main__":
+    program.run(main)

@@ -1,0 +1,98 @@
+"""What can be checked before the first step: each check names both sides of what disagrees."""
+
+import json
+import os
+
+from absl import logging
+
+from bert import files
+from bert.data import records
+from bert.errors import InputError
+
+CONFIG_FILE = "bert_config.json"
+VOCAB_FILE = "vocab.txt"
+
+
+def check_config(config, max_seq_length):
+    """Checks a model's shape against the sequence length."""
+    config.check()
+    if max_seq_length > config.max_position_embeddings:
+        raise InputError(
+            f"--max_seq_length={max_seq_length} is more than max_position_embeddings="
+            f"{config.max_position_embeddings} in the model's config."
+        )
+
+
+def check_vocabulary(config, vocab_size, vocab_file, config_file):
+    """Checks that every id of the vocabulary has an embedding."""
+    if vocab_size > config.vocab_size:
+        raise InputError(
+            f"{vocab_file} has {vocab_size} entries but {config_file} has vocab_size {config.vocab_size}: "
+            f"ids from {config.vocab_size} on would have no embedding. Use a config and vocabulary of the same model."
+        )
+    if vocab_size < config.vocab_size:
+        logging.warning(
+            "%s has %d entries and the model %d: the last %d embeddings will not be used.",
+            vocab_file,
+            vocab_size,
+            config.vocab_size,
+            config.vocab_size - vocab_size,
+        )
+
+
+def check_records(paths, flag, max_seq_length, max_predictions_per_seq, config):
+    """Checks that record files have the shapes asked for and no token without an embedding.
+
+    Returns:
+      The names of the features as the files spell them.
+    """
+    for path in paths:
+        shape = records.peek(path)
+        for name, there, here in (
+            ("max_seq_length", shape.max_seq_length, max_seq_length),
+            ("max_predictions_per_seq", shape.max_predictions_per_seq, max_predictions_per_seq),
+        ):
+            if there != here:
+                raise InputError(
+                    f"--{flag}: the records in {path} were made with {name}={there}, but this training "
+                    f"has {name}={here}. Set --{name}={there}, or make the records anew."
+                )
+        if shape.max_token_id >= config.vocab_size:
+            raise InputError(
+                f"--{flag}: {path} has token id {shape.max_token_id}, but the model's vocab_size is "
+                f"{config.vocab_size}. The records were made with another vocabulary."
+            )
+    return shape.feature_names
+
+
+def check_output_dir(output_dir, config, vocab_file):
+    """Checks that an output folder, if it has been used, was used for this model.
+
+    Raises:
+      InputError: the folder was trained with another config or vocabulary.
+    """
+    path = os.path.join(output_dir, CONFIG_FILE)
+    if files.exists(path):
+        before, now = json.loads(files.read_text(path)), config.to_dict()
+        for key in sorted({*before, *now}):
+            if before.get(key) != now.get(key):
+                raise InputError(
+                    f"--output_dir={output_dir} was trained with {key}={before.get(key)} ({path}), but this "
+                    f"model has {key}={now.get(key)}. Take another --output_dir, or the config it was trained with."
+                )
+    path = os.path.join(output_dir, VOCAB_FILE)
+    if vocab_file is not None and files.exists(path) and files.read_text(path) != files.read_text(vocab_file):
+        raise InputError(
+            f"--output_dir={output_dir} was trained with another vocabulary ({path}) than {vocab_file}. "
+            f"Take another --output_dir, or --vocab_file={path}."
+        )
+
+
+def claim_output_dir(output_dir, config, vocab_file):
+    """Puts copies of the config and the vocabulary into the output folder, so that it stands alone."""
+    files.make_folder(output_dir)
+    with files.atomic_write(os.path.join(output_dir, CONFIG_FILE), "w") as f:
+        f.write(config.to_json_string())
+    path = os.path.join(output_dir, VOCAB_FILE)
+    if vocab_file is not None and not files.exists(path):
+        files.copy(vocab_file, path)

@@ -1,0 +1,339 @@
+"""Pretraining: the model function, the phases of a training, and its evaluation."""
+
+import dataclasses
+
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+from bert import modeling, optimization, pretraining_heads
+from bert.data import input_pipeline
+from bert.errors import TrainingError
+from bert.training import checkpoints, estimator
+from bert.training.progress import ProgressHook, TrainingMetrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A stretch of a training with records of one shape.
+
+    Attributes:
+      first_step, last_step: global steps between which the phase runs.
+      max_seq_length, max_predictions_per_seq: shape of its records.
+      files: its record files.
+      counts: number of records in each file.
+      feature_names: the features as the files spell them.
+    """
+
+    first_step: int
+    last_step: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    files: tuple = ()
+    counts: tuple = ()
+    feature_names: tuple = ()
+
+    @property
+    def feature_spec(self):
+        """The features to parse."""
+        return input_pipeline.feature_spec(self.max_seq_length, self.max_predictions_per_seq)
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train; the learning rate's schedule spans all phases."""
+
+    train_batch_size: int
+    learning_rate: float
+    num_train_steps: int
+    num_warmup_steps: int
+
+    def learning_rate_at(self, step):
+        """Learning rate of a step, counted from 0."""
+        return optimization.learning_rate_at(step, self.learning_rate, self.num_train_steps, self.num_warmup_steps)
+
+
+def build_losses(config, features, is_training, use_one_hot_embeddings):
+    """Builds the model and both losses on a batch.
+
+    Args:
+      config: a `BertConfig`.
+      features: dict of Tensors as of `bert.data.input_pipeline`.
+      is_training: whether dropout is on.
+      use_one_hot_embeddings: whether embeddings are looked up by a matrix product.
+
+    Returns:
+      The total loss (scalar), a dict of per-prediction and per-example tensors for metrics.
+    """
+    model = modeling.BertModel(
+        config=config,
+        is_training=is_training,
+        input_ids=features["input_ids"],  # [batch, seq]
+        input_mask=features["input_mask"],  # [batch, seq]
+        token_type_ids=features["segment_ids"],  # [batch, seq]
+        use_one_hot_embeddings=use_one_hot_embeddings,
+    )
+    masked_lm_loss, masked_lm_losses, masked_lm_log_probs = pretraining_heads.get_masked_lm_output(
+        config,
+        model.get_sequence_output(),
+        model.get_embedding_table(),
+        features["masked_lm_positions"],
+        features["masked_lm_ids"],
+        features["masked_lm_weights"],
+    )
+    real = features.get("is_real_example")
+    next_sentence_loss, next_sentence_losses, next_sentence_log_probs = pretraining_heads.get_next_sentence_output(
+        config, model.get_pooled_output(), features["next_sentence_labels"], real
+    )
+    labels = tf.reshape(features["next_sentence_labels"], [-1])  # [batch]
+    return masked_lm_loss + next_sentence_loss, {
+        "masked_lm_loss": masked_lm_loss,
+        "masked_lm_losses": masked_lm_losses,  # [batch * predictions]
+        "masked_lm_log_probs": masked_lm_log_probs,  # [batch * predictions, vocab]
+        "masked_lm_ids": tf.reshape(features["masked_lm_ids"], [-1]),  # [batch * predictions]
+        "masked_lm_weights": tf.reshape(features["masked_lm_weights"], [-1]),  # [batch * predictions]
+        "next_sentence_loss": next_sentence_loss,
+        "next_sentence_losses": next_sentence_losses,  # [batch]
+        "next_sentence_log_probs": next_sentence_log_probs,  # [batch, 2]
+        "next_sentence_labels": labels,  # [batch]
+        "next_sentence_weights": tf.ones_like(labels, tf.float32) if real is None else tf.reshape(real, [-1]),
+    }
+
+
+def model_fn_builder(config, init_checkpoint, schedule, use_tpu, use_one_hot_embeddings, make_hooks=None):
+    """Returns the model function for TPUEstimator.
+
+    Args:
+      config: a `BertConfig`.
+      init_checkpoint: path prefix of a checkpoint to start from, or None.
+      schedule: a `Schedule`.
+      use_tpu: whether the model is built for TPU.
+      use_one_hot_embeddings: whether embeddings are looked up by a matrix product.
+      make_hooks: function from a `TrainingMetrics` to the hooks of the training.
+    """
+
+    def model_fn(features, labels, mode, params):
+        del labels, params
+        is_training = mode == tf.estimator.ModeKeys.TRAIN
+        loss, outputs = build_losses(config, features, is_training, use_one_hot_embeddings)
+        scaffold_fn = checkpoints.initialise(init_checkpoint, use_tpu) if init_checkpoint else None
+        if not is_training:
+            return tf.estimator.tpu.TPUEstimatorSpec(
+                mode=mode,
+                loss=loss,
+                eval_metrics=(_evaluation_metrics, _evaluation_tensors(outputs)),
+                scaffold_fn=scaffold_fn,
+            )
+        train_op = optimization.create_optimizer(
+            loss, schedule.learning_rate, schedule.num_train_steps, schedule.num_warmup_steps, use_tpu
+        )
+        metrics = TrainingMetrics(_training_metrics(loss, outputs))
+        return tf.estimator.tpu.TPUEstimatorSpec(
+            mode=mode,
+            loss=loss,
+            train_op=train_op,
+            host_call=metrics.host_call(),
+            scaffold_fn=scaffold_fn,
+            training_hooks=make_hooks(metrics) if make_hooks else None,
+        )
+
+    return model_fn
+
+
+def _training_metrics(loss, outputs):
+    """Scalars of one step on this replica."""
+    # The label is the model's first choice where no log probability exceeds its own: cheaper than argmax.
+    best = tf.reduce_max(outputs["masked_lm_log_probs"], axis=-1)  # [batch * predictions]
+    right = tf.cast(-outputs["masked_lm_losses"] >= best, tf.float32)
+    weights = outputs["masked_lm_weights"]
+    next_sentence = tf.argmax(outputs["next_sentence_log_probs"], axis=-1, output_type=tf.int32)  # [batch]
+    return {
+        "loss": loss,
+        "masked_lm_loss": outputs["masked_lm_loss"],
+        "masked_lm_accuracy": tf.reduce_sum(weights * right) / (tf.reduce_sum(weights) + 1e-5),
+        "next_sentence_loss": outputs["next_sentence_loss"],
+        "next_sentence_accuracy": tf.reduce_mean(
+            tf.cast(tf.equal(next_sentence, outputs["next_sentence_labels"]), tf.float32)
+        ),
+        "gradient_norm": tf.get_collection(optimization.GRADIENT_NORM)[-1],
+    }
+
+
+def _evaluation_tensors(outputs):
+    """What leaves the device for the metrics: choices and losses, not the log probabilities."""
+    return {
+        "masked_lm_choice": tf.argmax(outputs["masked_lm_log_probs"], axis=-1, output_type=tf.int32),
+        "next_sentence_choice": tf.argmax(outputs["next_sentence_log_probs"], axis=-1, output_type=tf.int32),
+        **{
+            name: outputs[name]
+            for name in (
+                "masked_lm_losses",
+                "masked_lm_ids",
+                "masked_lm_weights",
+                "next_sentence_losses",
+                "next_sentence_labels",
+                "next_sentence_weights",
+            )
+        },
+    }
+
+
+def _evaluation_metrics(
+    masked_lm_choice,
+    masked_lm_losses,
+    masked_lm_ids,
+    masked_lm_weights,
+    next_sentence_choice,
+    next_sentence_losses,
+    next_sentence_labels,
+    next_sentence_weights,
+):
+    """Means over all predictions and all examples of the evaluation, by the original's names."""
+    return {
+        "masked_lm_accuracy": tf.metrics.accuracy(masked_lm_ids, masked_lm_choice, masked_lm_weights),
+        "masked_lm_loss": tf.metrics.mean(masked_lm_losses, masked_lm_weights),
+        "next_sentence_accuracy": tf.metrics.accuracy(
+            next_sentence_labels, next_sentence_choice, next_sentence_weights
+        ),
+        "next_sentence_loss": tf.metrics.mean(next_sentence_losses, next_sentence_weights),
+    }
+
+
+def variable_shapes(config):
+    """Dict from the name of each trainable variable of the pretraining model to its shape."""
+    with tf.Graph().as_default():
+        features = {
+            name: tf.zeros([1, of.shape[0]], tf.int32 if of.dtype == tf.int64 else of.dtype)
+            for name, of in input_pipeline.feature_spec(2, 1).items()
+        }
+        build_losses(config, features, is_training=False, use_one_hot_embeddings=False)
+        return {variable.op.name: variable.shape.as_list() for variable in tf.trainable_variables()}
+
+
+@dataclasses.dataclass
+class Trainer:
+    """Trains and evaluates one model in one output folder.
+
+    Attributes:
+      config: a `BertConfig`.
+      device: a `bert.training.device.Device`.
+      schedule: a `Schedule`.
+      output_dir: folder of the run.
+      seed: int.
+      init_checkpoint: path prefix of a checkpoint to start from, or None.
+      estimator_options: further arguments of `bert.training.estimator.make`.
+      log_steps: steps between two reports of progress.
+      eval_batch_size: examples per evaluation step.
+    """
+
+    config: modeling.BertConfig
+    device: object
+    schedule: Schedule
+    output_dir: str
+    seed: int
+    init_checkpoint: object = None
+    estimator_options: dict = dataclasses.field(default_factory=dict)
+    log_steps: int = 100
+    eval_batch_size: int = 8
+
+    def train(self, phases, on_start=None):
+        """Trains through the phases that are not behind the newest checkpoint.
+
+        Args:
+          phases: list of `Phase` in order.
+          on_start: function that is told the global step at which the training begins.
+
+        Returns:
+          A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
+        """
+        checkpoint, step = checkpoints.latest(self.output_dir)
+        total = self.schedule.num_train_steps
+        if step >= total:
+            logging.info(
+                "already at step %d of %d: nothing to train. Raise --num_train_steps, or take a new --output_dir.",
+                step,
+                total,
+            )
+            return {}
+        if checkpoint:
+            logging.info("resuming from %s at step %d", checkpoint, step)
+        if on_start:
+            on_start(step)
+        metrics = {}
+        for phase in phases:
+            if step < phase.last_step:
+                metrics = self._train_phase(phase)
+                step = checkpoints.latest(self.output_dir)[1]
+                if step < phase.last_step:
+                    raise TrainingError(
+                        f"The training returned at step {step} without an error, before step {phase.last_step}."
+                    )
+        return metrics
+
+    def _train_phase(self, phase):
+        progress = None
+
+        def make_hooks(metrics):
+            nonlocal progress
+            progress = ProgressHook(
+                metrics,
+                self.output_dir,
+                last_step=self.schedule.num_train_steps,
+                batch_size=self.schedule.train_batch_size,
+                seq_length=phase.max_seq_length,
+                learning_rate=self.schedule.learning_rate_at,
+                log_steps=self.log_steps,
+            )
+            return [progress]
+
+        self._estimator(make_hooks).train(
+            input_pipeline.training_input_fn(
+                phase.files,
+                phase.counts,
+                phase.feature_spec,
+                phase.feature_names,
+                self.seed,
+                self.schedule.train_batch_size,
+                phase.first_step,
+            ),
+            max_steps=phase.last_step,
+        )
+        return {**progress.latest, "examples_per_second": progress.examples_per_second}
+
+    def evaluate(self, phase, max_steps=None):
+        """Evaluates the newest checkpoint on the phase's files, each record exactly once.
+
+        Args:
+          phase: a `Phase` whose files are evaluated.
+          max_steps: at most so many batches; None: all.
+
+        Returns:
+          A dict of the original's metrics and `global_step`.
+        """
+        steps = -(-sum(phase.counts) // self.eval_batch_size)
+        if max_steps is not None and max_steps < steps:
+            steps = max_steps
+        results = self._estimator().evaluate(
+            input_pipeline.evaluation_input_fn(phase.files, phase.feature_spec, phase.feature_names),
+            steps=steps,
+        )
+        # Estimator's own "loss" is a mean over batches, in which a last batch that is not full weighs too much.
+        results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
+        return dict(results)
+
+    def _estimator(self, make_hooks=None):
+        return estimator.make(
+            model_fn_builder(
+                self.config,
+                self.init_checkpoint,
+                self.schedule,
+                self.device.use_tpu,
+                use_one_hot_embeddings=self.device.use_tpu,
+                make_hooks=make_hooks,
+            ),
+            self.device,
+            self.output_dir,
+            self.seed,
+            train_batch_size=self.schedule.train_batch_size,
+            eval_batch_size=self.eval_batch_size,
+            **self.estimator_options,
+        )

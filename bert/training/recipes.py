@@ -1,0 +1,102 @@
+"""Published recipes as data: the flags of a training and its phases.
+
+A recipe is a JSON file in `bert/configs/recipes`, or one of the user's own:
+
+    {
+      "source": "where each figure is from",
+      "flags": {"bert_config_file": "base", "train_batch_size": 256, ...},
+      "phases": [
+        {"share": 0.9, "max_seq_length": 128, "max_predictions_per_seq": 20},
+        {"share": 0.1, "max_seq_length": 512, "max_predictions_per_seq": 77}
+      ]
+    }
+
+Flags given on the command line win over the recipe's. The name of a model shape (see `bert.configs`) is a recipe
+too: that shape with the schedule of `bert.json`, as published.
+"""
+
+import dataclasses
+import json
+import os
+
+from bert import configs, files
+from bert.errors import InputError
+from bert.training.pretraining import Phase
+
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs", "recipes")
+PUBLISHED = "bert"
+_KEYS = {"source", "flags", "phases"}
+_PHASE_KEYS = {"share", "max_seq_length", "max_predictions_per_seq"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A recipe's flags (name to value) and the dicts of its phases."""
+
+    flags: dict
+    phases: tuple
+
+
+def names():
+    """Names of the recipes that come with the project, model shapes aside."""
+    return sorted(name[: -len(".json")] for name in os.listdir(FOLDER) if name.endswith(".json"))
+
+
+def load(name_or_path):
+    """Reads a recipe by its name, or from a file.
+
+    Raises:
+      InputError: there is no such recipe, or it is not well-formed.
+    """
+    if name_or_path in names():
+        return _read(os.path.join(FOLDER, f"{name_or_path}.json"))
+    shape = configs.find(name_or_path)
+    if shape:
+        recipe = _read(os.path.join(FOLDER, f"{PUBLISHED}.json"))
+        own = {"bert_config_file": shape, "do_lower_case": not shape.endswith("-cased")}
+        return Recipe({**recipe.flags, **own}, recipe.phases)
+    if files.exists(name_or_path):
+        return _read(name_or_path)
+    raise InputError(
+        f"--recipe={name_or_path}: neither a recipe nor a file. Recipes: {', '.join(names())}, "
+        f"and the model shapes: {', '.join(configs.names())}."
+    )
+
+
+def _read(path):
+    try:
+        content = json.loads(files.read_text(path))
+    except json.JSONDecodeError as e:
+        raise InputError(f"--recipe: {path}, line {e.lineno}: not JSON ({e.msg}).") from e
+    _check_keys(path, content, _KEYS)
+    phases = content.get("phases", [])
+    for phase in phases:
+        _check_keys(path, phase, _PHASE_KEYS, required=_PHASE_KEYS)
+    total = sum(phase["share"] for phase in phases)
+    if phases and abs(total - 1) > 1e-9:
+        raise InputError(f"--recipe: {path}: the phases' shares add up to {total}, not to 1.")
+    return Recipe(content.get("flags", {}), tuple(phases))
+
+
+def split_steps(phases, num_train_steps):
+    """Turns the phases' shares into `Phase`s with steps, without files yet."""
+    result = []
+    share, first_step = 0.0, 0
+    for phase in phases:
+        share += phase["share"]
+        last_step = round(share * num_train_steps)
+        if last_step > first_step:
+            result.append(Phase(first_step, last_step, phase["max_seq_length"], phase["max_predictions_per_seq"]))
+        first_step = last_step
+    return result
+
+
+def _check_keys(path, content, allowed, required=()):
+    if not isinstance(content, dict):
+        raise InputError(f"--recipe: {path}: expected an object with {', '.join(sorted(allowed))}.")
+    for key in content:
+        if key not in allowed:
+            raise InputError(f"--recipe: {path}: unknown entry {key!r}; known: {', '.join(sorted(allowed))}.")
+    for key in required:
+        if key not in content:
+            raise InputError(f"--recipe: {path}: a phase lacks {key!r}.")
