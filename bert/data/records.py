@@ -230,6 +230,21 @@ def find(patterns, flag):
     return found
 
 
+def expand_shards(names):
+    """Paths that a comma-separated list of record files to write stands for.
+
+    A name such as ``x@2`` stands for ``x-00000-of-00002`` and ``x-00001-of-00002``.
+    """
+    paths = []
+    for name in (part.strip() for part in names.split(",")):
+        stem, _, shards = name.rpartition("@")
+        if stem and shards.isdigit() and int(shards):
+            paths.extend(f"{stem}-{shard:05d}-of-{int(shards):05d}" for shard in range(int(shards)))
+        elif name:
+            paths.append(name)
+    return paths
+
+
 def _shape(path, record):
     try:
         features = parse(record)

@@ -111,11 +111,19 @@ def open_stores(paths, digests, vocab, vocab_digest, settings, folder, num_worke
         "segment_sentences": settings.segment_sentences,
         "input_encoding": settings.input_encoding,
     }
-    stores = []
-    for path, digest in zip(paths, digests):
+    targets = []
+    for digest in digests:
         key = json.dumps({**tokenization, "text": digest}, sort_keys=True)
-        target = os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:32])
-        meta = _load(target)
+        targets.append(os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:32]))
+    metas = [_load(target) for target in targets]
+    missing_bytes = sum(files.size(path) for path, meta in zip(paths, metas) if meta is None)
+    if missing_bytes:
+        with files.writing(folder):
+            os.makedirs(folder, exist_ok=True)
+        # A token takes some four bytes of text, and three in Chinese.
+        files.check_space(folder, missing_bytes * token_dtype(vocab).itemsize // 3, "tokenized text")
+    stores = []
+    for path, digest, target, meta in zip(paths, digests, targets, metas):
         cached = meta is not None
         if not cached:
             meta = _make(path, digest, vocab, settings, target, num_workers)
@@ -154,9 +162,6 @@ def _make(path, digest, vocab, settings, target, num_workers):
     logging.info("Tokenizing %s (%.1f MB).", path, files.size(path) / 1e6)
     folder = os.path.dirname(target)
     with files.writing(folder):
-        os.makedirs(folder, exist_ok=True)
-        # A token takes some four bytes of text; Chinese, of which it takes three, is the most in need.
-        files.check_space(folder, files.size(path) * token_dtype(vocab).itemsize // 3, f"the tokens of {path}")
         temporary = tempfile.mkdtemp(prefix=".new-", dir=folder)
         try:
             meta = _tokenize(path, vocab, settings, temporary, num_workers)
