@@ -9,6 +9,7 @@ moves may be tokenized differently by another Python version.
 """
 
 import collections
+import functools
 import re
 import unicodedata
 
@@ -106,9 +107,7 @@ def load_vocab(vocab_file, required=()):
         raise InputError(f"{vocab_file}: the vocabulary is empty; a token a line is expected.")
     missing = [token for token in required if token not in vocab]
     if missing:
-        raise InputError(
-            f"{vocab_file}: no {', '.join(missing)} among its {len(lines)} lines, as BERT needs them."
-        )
+        raise InputError(f"{vocab_file}: no {', '.join(missing)} among its {len(lines)} lines, as BERT needs them.")
     if repeated:
         token, first, last = repeated[0]
         logging.warning(
@@ -163,9 +162,7 @@ class FullTokenizer:
     def tokenize(self, text):
         """Returns the list of WordPieces of `text`."""
         return [
-            piece
-            for word in self.basic_tokenizer.tokenize(text)
-            for piece in self.wordpiece_tokenizer.tokenize(word)
+            piece for word in self.basic_tokenizer.tokenize(text) for piece in self.wordpiece_tokenizer.tokenize(word)
         ]
 
     def convert_tokens_to_ids(self, tokens):
@@ -195,16 +192,19 @@ class BasicTokenizer:
         cleaned = "".join(map(_clean, convert_to_unicode(text)))
         words = []
         for chunk in whitespace_tokenize(cleaned):
-            # The order counts: lower-casing looks at neighbours (a final sigma), and decomposing may bring
-            # forth punctuation.
-            if self.do_lower_case:
-                chunk = chunk.lower()
-            if self.strip_accents:
-                decomposed = unicodedata.normalize("NFD", chunk)
-                chunk = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
-            spaced = "".join(f" {char} " if _is_punctuation(char) else char for char in chunk)
+            # Punctuation is looked for last: decomposing may bring it forth.
+            spaced = "".join(f" {char} " if _is_punctuation(char) else char for char in self.normalize(chunk))
             words.extend(whitespace_tokenize(spaced))
         return words
+
+    def normalize(self, chunk):
+        """Lower-cases text without white space and drops its accents, as far as that is wished."""
+        if self.do_lower_case:
+            chunk = chunk.lower()
+        if self.strip_accents:
+            decomposed = unicodedata.normalize("NFD", chunk)
+            chunk = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
+        return chunk
 
 
 class WordpieceTokenizer:
@@ -228,9 +228,7 @@ class WordpieceTokenizer:
         >>> WordpieceTokenizer({"un", "##aff", "##able"}).tokenize("unaffable")
         ['un', '##aff', '##able']
         """
-        return [
-            piece for word in whitespace_tokenize(convert_to_unicode(text)) for piece in self._split(word)
-        ]
+        return [piece for word in whitespace_tokenize(convert_to_unicode(text)) for piece in self._split(word)]
 
     def _split(self, word):
         if len(word) > self.max_input_chars_per_word:
@@ -249,6 +247,7 @@ class WordpieceTokenizer:
         return pieces
 
 
+@functools.lru_cache(1 << 16)
 def _clean(char):
     """The character as cleaning leaves it: dropped, a space, set apart by spaces, or itself."""
     if char in "\0\ufffd" or _is_control(char):
@@ -262,6 +261,8 @@ def _clean(char):
 
 def _is_cjk(char):
     """Whether `char` is a Chinese ideograph."""
+    if char < "\u3400":
+        return False
     code_point = ord(char)
     return any(first <= code_point <= last for first, last in _CJK_BLOCKS)
 
@@ -276,6 +277,7 @@ def _is_control(char):
     return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
 
 
+@functools.lru_cache(1 << 16)
 def _is_punctuation(char):
     """Whether `char` is punctuation; all of ASCII that is neither letter, digit nor space counts as such."""
     if "!" <= char <= "~":

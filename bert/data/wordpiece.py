@@ -23,6 +23,7 @@ from bert.errors import InputError
 _SPACE, _WORD, _SINGLE, _SINGLE_TAIL, _LEAD, _TAIL = range(6)
 
 _ASCII = bytes(range(0x80))
+_NOT_PLAIN = "\0"  # The reference deletes it, so it is in no word.
 _CAPITAL_SIGMA = "\u03a3"
 _CACHE_BYTES = 64 << 20
 # What an entry of the cache takes, tables and all, beside the segment itself.
@@ -51,6 +52,7 @@ class BlockEncoder:
         self._byte_kinds = bytes([self._kind(chr(byte)) for byte in range(0x80)] + [_TAIL] * 0x40 + [_LEAD] * 0x40)
         # Kinds of the other characters, filled as they are met.
         self._kinds = np.full(0x110000, _LEAD, np.uint8)
+        self._plain = _Plain(basic_tokenizer)
         self._cache_bytes = cache_bytes
         self.clear()
 
@@ -196,8 +198,36 @@ class BlockEncoder:
 
     def _encode_segment(self, segment):
         """Numbers of the words of a segment."""
-        words = [segment] if segment.isascii() and segment.isalnum() else self._basic.tokenize(segment)
+        plain = segment if segment.isascii() and segment.isalnum() else segment.translate(self._plain)
+        words = self._basic.tokenize(segment) if _NOT_PLAIN in plain else [plain] if plain else []
         return [number for word in words for number in self._encode_word(word)]
+
+
+class _Plain(dict):
+    """What becomes of characters that the reference treats without regard to their neighbours, as it mostly does.
+
+    A table for `str.translate`, filled as characters are met, that makes of a segment its one word. To all other
+    characters it gives _NOT_PLAIN.
+    """
+
+    def __init__(self, basic_tokenizer):
+        super().__init__()
+        self._basic = basic_tokenizer
+
+    def __missing__(self, code_point):
+        char = chr(code_point)
+        cleaned = tokenization._clean(char)
+        normal = self._basic.normalize(cleaned)
+        if (
+            cleaned not in ("", char)
+            or (self._basic.do_lower_case and char == _CAPITAL_SIGMA)
+            # Marks that outlive the dropping of accents are put in order by decomposition.
+            or (self._basic.strip_accents and any(map(unicodedata.combining, normal)))
+            or any(map(tokenization._is_punctuation, normal))
+        ):
+            normal = _NOT_PLAIN
+        self[code_point] = normal
+        return normal
 
 
 class BlockTokenizer(BlockEncoder):
