@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import shutil
+import socket
 import tempfile
 
 from absl import logging
@@ -202,3 +203,33 @@ def check_space(folder, size, purpose):
         raise InputError(
             f"{folder}: {size / 1e6:.0f} MB are wanted for {purpose}, but only {free / 1e6:.0f} MB are free."
         )
+
+
+def temporary_path(path):
+    """A hidden local path beside `path`, whose name tells which process of which machine it belongs to."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{socket.gethostname()}-{os.getpid()}.tmp")
+
+
+def remove_leftovers(path):
+    """Removes what processes of this machine left at their `temporary_path` of `path` when they were killed."""
+    own = temporary_path(path)
+    stem = own[: own.rindex("-") + 1]
+    for leftover in glob.glob(glob.escape(stem) + "*.tmp"):
+        process = leftover[len(stem) : -len(".tmp")]
+        if not process.isdigit() or (leftover != own and _is_running(int(process))):
+            continue
+        if os.path.isdir(leftover):
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            os.remove(leftover)
+
+
+def _is_running(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -12,13 +12,11 @@ Every random draw belongs to a unit or a bucket, whose generator is keyed by the
 
 import contextlib
 import dataclasses
-import glob
 import hashlib
 import json
 import math
 import os
 import shutil
-import socket
 import time
 
 import numpy as np
@@ -344,43 +342,15 @@ def _check_documents(num_documents, settings, stores, split):
 def _work_folder(output_files, token_cache):
     """A folder for temporary files, beside the first output file if that is local."""
     local = [path for path in output_files if not files.is_remote(path)]
-    folder = _temporary_path(os.path.join(os.path.dirname(local[0]) if local else token_cache, "work"))
+    path = os.path.join(os.path.dirname(local[0]) if local else token_cache, "work")
+    folder = files.temporary_path(path)
     with files.writing(folder):
-        _remove_leftovers(folder)
+        files.remove_leftovers(path)
         os.makedirs(folder)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _temporary_path(path):
-    """Hidden path beside `path`, with a name that tells which process of which machine it belongs to."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.{socket.gethostname()}-{os.getpid()}.tmp")
-
-
-def _remove_leftovers(temporary):
-    """Removes what processes of this machine have left under such a name when they were killed."""
-    stem = temporary[: temporary.rindex("-") + 1]
-    for path in glob.glob(glob.escape(stem) + "*.tmp"):
-        process = path[len(stem) : -len(".tmp")]
-        if process != str(os.getpid()) and process.isdigit() and _is_running(int(process)):
-            continue
-        if os.path.isdir(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.remove(path)
-
-
-def _is_running(process):
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _plan(folder, dtype, settings, num_workers):
@@ -512,7 +482,7 @@ class _Writing:
         path = self._output_files[shard]
         if files.is_remote(path):
             return os.path.join(self._folder, f"shard-{shard}")
-        return _temporary_path(path)
+        return files.temporary_path(path)
 
     def _check_space(self, shards):
         jobs = self._jobs(shards)
@@ -531,7 +501,7 @@ class _Writing:
         """Reserves the space of a file, so that a disk that is too small shows before the work; gives its jobs."""
         temporary, path = self._temporary(shard), self._output_files[shard]
         if not files.is_remote(path):
-            _remove_leftovers(temporary)
+            files.remove_leftovers(path)
         with files.writing(path), open(temporary, "wb") as f:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(f.fileno(), 0, self._bytes(jobs))

@@ -19,7 +19,6 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 
 import google_crc32c
 import numpy as np
@@ -123,10 +122,12 @@ def open_stores(paths, digests, vocab, vocab_digest, settings, folder, num_worke
         # A token takes some four bytes of text, and three in Chinese.
         files.check_space(folder, missing_bytes * token_dtype(vocab).itemsize // 3, "tokenized text")
     stores = []
+    made = {}
     for path, digest, target, meta in zip(paths, digests, targets, metas):
         cached = meta is not None
-        if not cached:
-            meta = _make(path, digest, vocab, settings, target, num_workers)
+        if not cached and target not in made:
+            made[target] = _make(path, digest, vocab, settings, target, num_workers)
+        meta = meta or made[target]
         counts = {name: meta[name] for name in TokenStore.__dataclass_fields__ if name in meta}
         stores.append(TokenStore(path=path, folder=target, cached=cached, **counts))
     return stores
@@ -162,7 +163,9 @@ def _make(path, digest, vocab, settings, target, num_workers):
     logging.info("Tokenizing %s (%.1f MB).", path, files.size(path) / 1e6)
     folder = os.path.dirname(target)
     with files.writing(folder):
-        temporary = tempfile.mkdtemp(prefix=".new-", dir=folder)
+        files.remove_leftovers(target)
+        temporary = files.temporary_path(target)
+        os.makedirs(temporary)
         try:
             meta = _tokenize(path, vocab, settings, temporary, num_workers)
             # The store is found by the digest, so it must be that of the text that was tokenized.
@@ -170,9 +173,12 @@ def _make(path, digest, vocab, settings, target, num_workers):
                 raise InputError(f"{path}: changed while it was read; run again when it is complete.")
             if os.path.isdir(target):
                 shutil.rmtree(target)
-            # If another run has made the same store in the meantime, then that one serves as well.
-            with contextlib.suppress(FileExistsError):
+            try:
                 os.rename(temporary, target)
+            except OSError:
+                # Another run that has made the same store in the meantime will do.
+                if not os.path.isdir(target):
+                    raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return meta
