@@ -261,7 +261,7 @@ def _clean(char):
 
 def _is_cjk(char):
     """Whether `char` is a Chinese ideograph."""
-    if char < "\u3400":
+    if not "\u3400" <= char <= "\U0002fa1f":
         return False
     code_point = ord(char)
     return any(first <= code_point <= last for first, last in _CJK_BLOCKS)

@@ -26,6 +26,8 @@ _MAX_COUNTED_WORDS = 2_000_000
 _MAX_TRAINING_WORDS = 500_000
 _MAX_WORD_CHARS = 200  # WordPiece leaves longer words unknown.
 
+_HIGH_UNKNOWN_RATE = 0.05
+
 Report = collections.namedtuple("Report", "file words pieces unknown longest")
 Report.__doc__ = """How a vocabulary fits a file of text.
 
@@ -165,6 +167,8 @@ def report(vocab, input_files, do_lower_case=True, strip_accents=None, input_enc
             words += len(numbers)
             unknown += int(np.count_nonzero(numbers == 0))
             pieces += int(np.maximum(numbers, 1).sum())
+        if unknown > _HIGH_UNKNOWN_RATE * words:
+            logging.warning("%s: %.1f%% of its words are unknown.", path, 100 * unknown / words)
         reports.append(Report(path, words, pieces, unknown, sorted(known, key=_by_length)[:num_longest]))
     return reports
 

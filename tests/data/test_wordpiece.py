@@ -51,14 +51,16 @@ def test_every_assigned_character(do_lower_case, strip_accents):
     # Alone, in a word, beside punctuation, around the letter whose lower case looks at its neighbours, beside an
     # ideograph and before a mark.
     assert_equal(
-        [f"{c} a{c}b,{c}. {c}\u03a3{c} \u4e2d{c}E\u0301" for c in chars],
+        [f"{c} a{c}b,{c}\u03a3{c} \u4e2d{c}\u0301" for c in chars],
         do_lower_case=do_lower_case,
         strip_accents=strip_accents,
     )
 
 
 def test_every_other_character():
-    chars = [char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) in ("Cn", "Co", "Cs")]
+    # Beyond plane 2 they are long uniform ranges, of which a sample is looked at.
+    codes = [*range(0x30000), *range(0x30000, sys.maxunicode + 1, 23)]
+    chars = [char for char in map(chr, codes) if unicodedata.category(char) in ("Cn", "Co", "Cs")]
     assert_equal([" ".join(chars[n : n + 50]) for n in range(0, len(chars), 50)])
 
 
