@@ -187,4 +187,5 @@ def _on_this_replica(variable):
     copies = tf.distribute.get_strategy().experimental_local_results(variable)
     if len(copies) == 1:
         return copies[0]
-    return copies[tf.distribute.get_replica_context().replica_id_in_sync_group]
+    # Each machine has the copies of its own replicas, in their order.
+    return copies[tf.get_static_value(replicas.replica_id()) % len(copies)]

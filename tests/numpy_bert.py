@@ -127,6 +127,11 @@ def random_batch(config, rng, batch_size=4, seq_length=12, predictions=3):
 def random_variables(shapes, rng):
     """Returns random values for variables {name: shape}, so large that every part of the model matters."""
     return {
-        name: (rng.normal(0, 0.3, shape) + name.endswith("gamma")).astype(np.float32)
-        for name, shape in shapes.items()
+        name: (rng.normal(0, 0.3, shape) + name.endswith("gamma")).astype(np.float32) for name, shape in shapes.items()
     }
+
+
+def load_variables(session, variables, values):
+    """Sets variables to the arrays {name: array}, in one run of the session."""
+    initializers = [variable.initializer for variable in variables]
+    session.run(initializers, {i.inputs[1]: values[v.op.name] for i, v in zip(initializers, variables)})

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from numpy_bert import NumpyBert, random_batch, random_variables
+from numpy_bert import NumpyBert, load_variables, random_batch, random_variables
 
 from bert import configs, modeling, pretraining_heads, tokenization
 from bert.errors import InputError
@@ -38,8 +38,7 @@ class Graph:
         self.graph = tf.Graph()
         with self.graph.as_default():
             self.features = {
-                name: tf.placeholder(value.dtype, [None, *value.shape[1:]])
-                for name, value in self.batch.items()
+                name: tf.placeholder(value.dtype, [None, *value.shape[1:]]) for name, value in self.batch.items()
             }
             f = self.features
             self.model = modeling.BertModel(
@@ -64,8 +63,7 @@ class Graph:
 
     def run(self, fetches):
         with self.graph.as_default(), tf.Session() as session:
-            for variable in self.variables:
-                variable.load(self.values[variable.op.name], session)
+            load_variables(session, self.variables, self.values)
             return session.run(fetches, {self.features[k]: v for k, v in self.batch.items()})
 
 
@@ -135,8 +133,7 @@ def test_static_and_dynamic_shapes_agree():
             graph.config, False, features["input_ids"], features["input_mask"], features["segment_ids"]
         )
         assert model.get_sequence_output().shape.as_list() == [4, 12, 16]
-        for variable in tf.trainable_variables():
-            variable.load(graph.values[variable.op.name], session)
+        load_variables(session, tf.trainable_variables(), graph.values)
         np.testing.assert_allclose(session.run(model.get_sequence_output()), dynamic, atol=1e-6)
 
 
@@ -146,9 +143,7 @@ def test_padding_changes_nothing():
     length = int(graph.batch["input_mask"][1].sum())
     graph.batch["input_ids"][1, length:] = 5
     graph.batch["segment_ids"][1, length:] = 1
-    np.testing.assert_allclose(
-        graph.run(graph.model.get_sequence_output())[1, :length], whole[1, :length], atol=1e-6
-    )
+    np.testing.assert_allclose(graph.run(graph.model.get_sequence_output())[1, :length], whole[1, :length], atol=1e-6)
 
 
 def test_attention_between_two_tensors_and_with_a_mask_per_position():
@@ -178,9 +173,7 @@ def test_attention_between_two_tensors_and_with_a_mask_per_position():
 
 def test_attention_mask_is_repeated():
     with tf.Graph().as_default(), tf.Session() as session:
-        mask = modeling.create_attention_mask_from_input_mask(
-            tf.zeros([2, 4, 7]), tf.constant([[1, 0], [1, 1]])
-        )
+        mask = modeling.create_attention_mask_from_input_mask(tf.zeros([2, 4, 7]), tf.constant([[1, 0], [1, 1]]))
         assert session.run(mask).tolist() == [[[1, 0]] * 4, [[1, 1]] * 4]
 
 
@@ -244,9 +237,7 @@ def test_minilm_reproduces_its_published_vector(tmp_path):
         session.run(tf.global_variables_initializer())
         outputs = session.run(model.get_sequence_output())[0]
     variables = checkpoint_formats.read(str(tmp_path)).variables
-    np.testing.assert_allclose(
-        outputs, NumpyBert(config, variables).encode(np.array([ids]))[-1][0], atol=1e-5
-    )
+    np.testing.assert_allclose(outputs, NumpyBert(config, variables).encode(np.array([ids]))[-1][0], atol=1e-5)
     vector = outputs.mean(0) / np.linalg.norm(outputs.mean(0))
     # With the tanh form of gelu the second number would be 0.030910.
     np.testing.assert_allclose(vector[:5], [-0.034478, 0.03102, 0.00673, 0.02611, -0.039362], atol=1e-5)
@@ -258,9 +249,7 @@ class TestConfig:
         path.write_text(json.dumps({**SMALL, "pooler_type": "first_token_transform"}))
         config = modeling.BertConfig.from_json_file(str(path))
         assert config.pooler_type == "first_token_transform"
-        assert (
-            modeling.BertConfig.from_dict(json.loads(config.to_json_string())).to_dict() == config.to_dict()
-        )
+        assert modeling.BertConfig.from_dict(json.loads(config.to_json_string())).to_dict() == config.to_dict()
 
     @pytest.mark.parametrize(
         ("text", "message"),
