@@ -6,13 +6,19 @@
 Run again, it resumes where it was. A recipe (--recipe=bert-base) sets flags that are not given.
 """
 
+import pathlib
+import sys
+
+if not __package__:  # run as a file
+    sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
+
 import dataclasses
 import math
 import os
 
 from absl import flags, logging
 
-from bert import configs, files, program, text_flags, tokenization
+from bert import configs, files, modeling, program, text_flags, tokenization
 from bert.data import pretraining_data, pretraining_source
 from bert.errors import InputError
 from bert.training import baselines, checkpoints, devices, preflight, pretraining, recipes, run_record
@@ -89,7 +95,7 @@ flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
 
 def main():
     """Checks everything that can be checked, then trains and evaluates."""
-    recipe_phases = _apply_recipe()
+    recipe_phases, config_changes = _apply_recipe()
     _check_flags()
     device = devices.choose(FLAGS.use_tpu, FLAGS.tpu_name, FLAGS.tpu_zone, FLAGS.gcp_project, FLAGS.master)
     paths = ("output_dir", "input_file", "eval_file", "records_dir", "init_checkpoint")
@@ -105,7 +111,7 @@ def main():
         held_out_fraction=FLAGS.held_out_fraction,
         num_workers=FLAGS.num_workers,
     )
-    config = _model_config(source.vocab_file)
+    config = _model_config(source.vocab_file, config_changes)
     phases = recipes.split_steps(recipe_phases, FLAGS.num_train_steps)
     for phase in phases:
         preflight.check_config(config, phase.max_seq_length)
@@ -125,6 +131,7 @@ def main():
         init_checkpoint=init_checkpoint,
         log_steps=FLAGS.log_steps,
         eval_batch_size=FLAGS.eval_batch_size,
+        next_sentence=not FLAGS.no_nsp,
         estimator_options={
             "save_checkpoints_steps": FLAGS.save_checkpoints_steps,
             "keep_checkpoint_max": FLAGS.keep_checkpoint_max,
@@ -136,18 +143,31 @@ def main():
     with run_record.RunRecord(FLAGS.output_dir, "run_pretraining", program.flag_values()) as record:
         record.update(device=device.description, seed=FLAGS.seed, data=_describe(training_phases))
         summary = {"total_training_steps": FLAGS.num_train_steps}
+        trained = False
         if FLAGS.do_train:
             metrics = trainer.train(training_phases, on_start=record.add_start)
-            summary.update(last_train_metrics=metrics, train_loss=metrics.get("loss"))
-        if FLAGS.do_eval:
+            trained = bool(metrics)
+            if trained:
+                rate = metrics.pop("examples_per_second")
+                summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
+        results = run_record.read_results(FLAGS.output_dir)
+        step = checkpoints.latest(FLAGS.output_dir)[1]
+        if FLAGS.do_eval and FLAGS.do_train and not trained and results.get("global_step") == step:
+            logging.info("already evaluated at step %d: masked_lm_loss %.3f", step, results["masked_lm_loss"])
+        elif FLAGS.do_eval:
             summary["eval_metrics"] = _evaluate(trainer, *evaluation, training_phases)
-        run_record.write_summary(FLAGS.output_dir, summary)
+        run_record.update_summary(FLAGS.output_dir, summary)
+    logging.info("done: %s", FLAGS.output_dir)
 
 
 def _apply_recipe():
-    """Sets the flags that a recipe knows and the command line does not; returns the phases."""
+    """Sets the flags that a recipe knows and the command line does not.
+
+    Returns:
+      The phases, and a dict of entries of the model's config that the recipe changes.
+    """
     given = {name for name in ("num_warmup_steps", "save_checkpoints_steps") if FLAGS[name].present}
-    phases = ()
+    phases, config_changes = (), {}
     if FLAGS.recipe:
         recipe = recipes.load(FLAGS.recipe)
         for name, value in recipe.flags.items():
@@ -156,6 +176,8 @@ def _apply_recipe():
             if not FLAGS[name].present:
                 FLAGS.set_default(name, value)
         phases = recipe.phases
+        if not FLAGS["bert_config_file"].present:
+            config_changes = recipe.config
         published = recipe.flags.get("num_train_steps")
         if published and published != FLAGS.num_train_steps:
             # A shorter or longer training keeps its proportions.
@@ -164,18 +186,13 @@ def _apply_recipe():
                 logging.info("--%s=%d, in proportion to --num_train_steps=%d", name, scaled, FLAGS.num_train_steps)
                 FLAGS.set_default(name, scaled)
     if phases and not FLAGS["max_seq_length"].present:
-        return phases
+        return phases, config_changes
     if phases and not FLAGS["max_predictions_per_seq"].present:
         predictions = math.ceil(FLAGS.max_seq_length * FLAGS.masked_lm_prob)
         logging.info("--max_predictions_per_seq=%d, in proportion to --max_seq_length", predictions)
         FLAGS.set_default("max_predictions_per_seq", predictions)
-    return (
-        {
-            "share": 1.0,
-            "max_seq_length": FLAGS.max_seq_length,
-            "max_predictions_per_seq": FLAGS.max_predictions_per_seq,
-        },
-    )
+    lengths = {name: FLAGS[name].value for name in ("max_seq_length", "max_predictions_per_seq")}
+    return ({"share": 1.0, **lengths},), config_changes
 
 
 def _check_flags():
@@ -194,9 +211,10 @@ def _vocab_file():
     return beside if not configs.find(FLAGS.bert_config_file) and files.exists(beside) else None
 
 
-def _model_config(vocab_file):
+def _model_config(vocab_file, changes):
     """The model's config; a shape that is only named takes the size of the vocabulary."""
     config = configs.load_model_config(FLAGS.bert_config_file)
+    config = modeling.BertConfig.from_dict({**config.to_dict(), **changes})
     if vocab_file is not None:
         size = len(tokenization.load_vocab(vocab_file))
         if configs.find(FLAGS.bert_config_file):

@@ -108,9 +108,14 @@ class Source:
         path = os.path.join(self.folder, f"vocab-{key.hexdigest()[:16]}.txt")
         if not files.exists(path):
             logging.info("training a vocabulary of %d pieces from %d text files", self.vocab_size, len(texts))
-            vocab = vocabulary.train(texts, self.vocab_size, settings.do_lower_case, settings.strip_accents)
-            with files.atomic_write(path, "w") as f:
-                f.write("".join(token + "\n" for token in vocab))
+            vocab = vocabulary.train(
+                texts,
+                self.vocab_size,
+                settings.do_lower_case,
+                settings.strip_accents,
+                input_encoding=settings.input_encoding,
+            )
+            vocabulary.write(vocab, path)
         return path
 
     def _is_text(self, flag, pattern):

@@ -1,6 +1,5 @@
 """What can be checked before the first step: each check names both sides of what disagrees."""
 
-import json
 import os
 
 from absl import logging
@@ -73,7 +72,7 @@ def check_output_dir(output_dir, config, vocab_file):
     """
     path = os.path.join(output_dir, CONFIG_FILE)
     if files.exists(path):
-        before, now = json.loads(files.read_text(path)), config.to_dict()
+        before, now = files.read_json_object(path), config.to_dict()
         for key in sorted({*before, *now}):
             if before.get(key) != now.get(key):
                 raise InputError(

@@ -52,7 +52,7 @@ class Schedule:
         return optimization.learning_rate_at(step, self.learning_rate, self.num_train_steps, self.num_warmup_steps)
 
 
-def build_losses(config, features, is_training, use_one_hot_embeddings):
+def build_losses(config, features, is_training, use_one_hot_embeddings, next_sentence=True):
     """Builds the model and both losses on a batch.
 
     Args:
@@ -60,9 +60,10 @@ def build_losses(config, features, is_training, use_one_hot_embeddings):
       features: dict of Tensors as of `bert.data.input_pipeline`.
       is_training: whether dropout is on.
       use_one_hot_embeddings: whether embeddings are looked up by a matrix product.
+      next_sentence: whether next sentence prediction is a part of the loss.
 
     Returns:
-      The total loss (scalar), a dict of per-prediction and per-example tensors for metrics.
+      The total loss (scalar), and a dict of per-prediction and per-example tensors for metrics.
     """
     model = modeling.BertModel(
         config=config,
@@ -85,7 +86,7 @@ def build_losses(config, features, is_training, use_one_hot_embeddings):
         config, model.get_pooled_output(), features["next_sentence_labels"], real
     )
     labels = tf.reshape(features["next_sentence_labels"], [-1])  # [batch]
-    return masked_lm_loss + next_sentence_loss, {
+    return masked_lm_loss + next_sentence_loss if next_sentence else masked_lm_loss, {
         "masked_lm_loss": masked_lm_loss,
         "masked_lm_losses": masked_lm_losses,  # [batch * predictions]
         "masked_lm_log_probs": masked_lm_log_probs,  # [batch * predictions, vocab]
@@ -99,7 +100,9 @@ def build_losses(config, features, is_training, use_one_hot_embeddings):
     }
 
 
-def model_fn_builder(config, init_checkpoint, schedule, use_tpu, use_one_hot_embeddings, make_hooks=None):
+def model_fn_builder(
+    config, init_checkpoint, schedule, use_tpu, use_one_hot_embeddings, next_sentence=True, make_hooks=None
+):
     """Returns the model function for TPUEstimator.
 
     Args:
@@ -108,25 +111,26 @@ def model_fn_builder(config, init_checkpoint, schedule, use_tpu, use_one_hot_emb
       schedule: a `Schedule`.
       use_tpu: whether the model is built for TPU.
       use_one_hot_embeddings: whether embeddings are looked up by a matrix product.
+      next_sentence: whether next sentence prediction is a part of the loss and of the metrics.
       make_hooks: function from a `TrainingMetrics` to the hooks of the training.
     """
 
     def model_fn(features, labels, mode, params):
         del labels, params
         is_training = mode == tf.estimator.ModeKeys.TRAIN
-        loss, outputs = build_losses(config, features, is_training, use_one_hot_embeddings)
+        loss, outputs = build_losses(config, features, is_training, use_one_hot_embeddings, next_sentence)
         scaffold_fn = checkpoints.initialise(init_checkpoint, use_tpu) if init_checkpoint else None
         if not is_training:
             return tf.estimator.tpu.TPUEstimatorSpec(
                 mode=mode,
                 loss=loss,
-                eval_metrics=(_evaluation_metrics, _evaluation_tensors(outputs)),
+                eval_metrics=(_evaluation_metrics, _evaluation_tensors(outputs, next_sentence)),
                 scaffold_fn=scaffold_fn,
             )
         train_op = optimization.create_optimizer(
             loss, schedule.learning_rate, schedule.num_train_steps, schedule.num_warmup_steps, use_tpu
         )
-        metrics = TrainingMetrics(_training_metrics(loss, outputs))
+        metrics = TrainingMetrics(_training_metrics(loss, outputs, next_sentence))
         return tf.estimator.tpu.TPUEstimatorSpec(
             mode=mode,
             loss=loss,
@@ -139,63 +143,56 @@ def model_fn_builder(config, init_checkpoint, schedule, use_tpu, use_one_hot_emb
     return model_fn
 
 
-def _training_metrics(loss, outputs):
+def _training_metrics(loss, outputs, next_sentence):
     """Scalars of one step on this replica."""
     # The label is the model's first choice where no log probability exceeds its own: cheaper than argmax.
     best = tf.reduce_max(outputs["masked_lm_log_probs"], axis=-1)  # [batch * predictions]
-    right = tf.cast(-outputs["masked_lm_losses"] >= best, tf.float32)
+    right = tf.cast(-outputs["masked_lm_losses"] >= best, tf.float32)  # [batch * predictions]
     weights = outputs["masked_lm_weights"]
-    next_sentence = tf.argmax(outputs["next_sentence_log_probs"], axis=-1, output_type=tf.int32)  # [batch]
-    return {
+    metrics = {
         "loss": loss,
         "masked_lm_loss": outputs["masked_lm_loss"],
         "masked_lm_accuracy": tf.reduce_sum(weights * right) / (tf.reduce_sum(weights) + 1e-5),
-        "next_sentence_loss": outputs["next_sentence_loss"],
-        "next_sentence_accuracy": tf.reduce_mean(
-            tf.cast(tf.equal(next_sentence, outputs["next_sentence_labels"]), tf.float32)
-        ),
         "gradient_norm": tf.get_collection(optimization.GRADIENT_NORM)[-1],
     }
+    if next_sentence:
+        choice = _choice(outputs["next_sentence_log_probs"])  # [batch]
+        metrics["next_sentence_loss"] = outputs["next_sentence_loss"]
+        metrics["next_sentence_accuracy"] = tf.reduce_mean(
+            tf.cast(tf.equal(choice, outputs["next_sentence_labels"]), tf.float32)
+        )
+    return metrics
 
 
-def _evaluation_tensors(outputs):
-    """What leaves the device for the metrics: choices and losses, not the log probabilities."""
-    return {
-        "masked_lm_choice": tf.argmax(outputs["masked_lm_log_probs"], axis=-1, output_type=tf.int32),
-        "next_sentence_choice": tf.argmax(outputs["next_sentence_log_probs"], axis=-1, output_type=tf.int32),
-        **{
-            name: outputs[name]
-            for name in (
-                "masked_lm_losses",
-                "masked_lm_ids",
-                "masked_lm_weights",
-                "next_sentence_losses",
-                "next_sentence_labels",
-                "next_sentence_weights",
-            )
-        },
+def _evaluation_tensors(outputs, next_sentence):
+    """What leaves the device for `_evaluation_metrics`: choices and losses, not the log probabilities."""
+    tensors = {
+        "masked_lm_choice": _choice(outputs["masked_lm_log_probs"]),
+        "masked_lm_losses": outputs["masked_lm_losses"],
+        "masked_lm_labels": outputs["masked_lm_ids"],
+        "masked_lm_weights": outputs["masked_lm_weights"],
     }
+    if next_sentence:
+        tensors["next_sentence_choice"] = _choice(outputs["next_sentence_log_probs"])
+        for name in ("next_sentence_losses", "next_sentence_labels", "next_sentence_weights"):
+            tensors[name] = outputs[name]
+    return tensors
 
 
-def _evaluation_metrics(
-    masked_lm_choice,
-    masked_lm_losses,
-    masked_lm_ids,
-    masked_lm_weights,
-    next_sentence_choice,
-    next_sentence_losses,
-    next_sentence_labels,
-    next_sentence_weights,
-):
+def _evaluation_metrics(**tensors):
     """Means over all predictions and all examples of the evaluation, by the original's names."""
-    return {
-        "masked_lm_accuracy": tf.metrics.accuracy(masked_lm_ids, masked_lm_choice, masked_lm_weights),
-        "masked_lm_loss": tf.metrics.mean(masked_lm_losses, masked_lm_weights),
-        "next_sentence_accuracy": tf.metrics.accuracy(
-            next_sentence_labels, next_sentence_choice, next_sentence_weights
-        ),
-        "next_sentence_loss": tf.metrics.mean(next_sentence_losses, next_sentence_weights),
-    }
+    metrics = {}
+    for task in ("masked_lm", "next_sentence"):
+        if f"{task}_choice" in tensors:
+            labels, choice = tensors[f"{task}_labels"], tensors[f"{task}_choice"]
+            losses, weights = tensors[f"{task}_losses"], tensors[f"{task}_weights"]
+            metrics[f"{task}_accuracy"] = tf.metrics.accuracy(labels, choice, weights)
+            metrics[f"{task}_loss"] = tf.metrics.mean(losses, weights)
+    return metrics
+
+
+def _choice(log_probs):
+    return tf.argmax(log_probs, axis=-1, output_type=tf.int32)
 
 
 def variable_shapes(config):
@@ -223,6 +220,7 @@ class Trainer:
       estimator_options: further arguments of `bert.training.estimator.make`.
       log_steps: steps between two reports of progress.
       eval_batch_size: examples per evaluation step.
+      next_sentence: whether next sentence prediction is trained.
     """
 
     config: modeling.BertConfig
@@ -234,6 +232,7 @@ class Trainer:
     estimator_options: dict = dataclasses.field(default_factory=dict)
     log_steps: int = 100
     eval_batch_size: int = 8
+    next_sentence: bool = True
 
     def train(self, phases, on_start=None):
         """Trains through the phases that are not behind the newest checkpoint.
@@ -317,7 +316,7 @@ class Trainer:
             steps=steps,
         )
         # Estimator's own "loss" is a mean over batches, in which a last batch that is not full weighs too much.
-        results["loss"] = results["masked_lm_loss"] + results["next_sentence_loss"]
+        results["loss"] = results["masked_lm_loss"] + results.get("next_sentence_loss", 0.0)
         return dict(results)
 
     def _estimator(self, make_hooks=None):
@@ -328,6 +327,7 @@ class Trainer:
                 self.schedule,
                 self.device.use_tpu,
                 use_one_hot_embeddings=self.device.use_tpu,
+                next_sentence=self.next_sentence,
                 make_hooks=make_hooks,
             ),
             self.device,

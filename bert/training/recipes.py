@@ -4,19 +4,19 @@ A recipe is a JSON file in `bert/configs/recipes`, or one of the user's own:
 
     {
       "source": "where each figure is from",
-      "flags": {"bert_config_file": "base", "train_batch_size": 256, ...},
+      "flags": {"bert_config_file": "bert-base", "train_batch_size": 256, ...},
+      "config": {"initializer_range": 0.05},
       "phases": [
         {"share": 0.9, "max_seq_length": 128, "max_predictions_per_seq": 20},
         {"share": 0.1, "max_seq_length": 512, "max_predictions_per_seq": 77}
       ]
     }
 
-Flags given on the command line win over the recipe's. The name of a model shape (see `bert.configs`) is a recipe
+Flags given on the command line win over the recipe's, and "config" changes entries of the recipe's own model only. The name of a model shape (see `bert.configs`) is a recipe
 too: that shape with the schedule of `bert.json`, as published.
 """
 
 import dataclasses
-import json
 import os
 
 from bert import configs, files
@@ -25,15 +25,16 @@ from bert.training.pretraining import Phase
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs", "recipes")
 PUBLISHED = "bert"
-_KEYS = {"source", "flags", "phases"}
+_KEYS = {"source", "flags", "config", "phases"}
 _PHASE_KEYS = {"share", "max_seq_length", "max_predictions_per_seq"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A recipe's flags (name to value) and the dicts of its phases."""
+    """A recipe: flags (name to value), entries of its model's config that differ, and its phases as dicts."""
 
     flags: dict
+    config: dict
     phases: tuple
 
 
@@ -54,7 +55,7 @@ def load(name_or_path):
     if shape:
         recipe = _read(os.path.join(FOLDER, f"{PUBLISHED}.json"))
         own = {"bert_config_file": shape, "do_lower_case": not shape.endswith("-cased")}
-        return Recipe({**recipe.flags, **own}, recipe.phases)
+        return Recipe({**recipe.flags, **own}, {}, recipe.phases)
     if files.exists(name_or_path):
         return _read(name_or_path)
     raise InputError(
@@ -64,10 +65,7 @@ def load(name_or_path):
 
 
 def _read(path):
-    try:
-        content = json.loads(files.read_text(path))
-    except json.JSONDecodeError as e:
-        raise InputError(f"--recipe: {path}, line {e.lineno}: not JSON ({e.msg}).") from e
+    content = files.read_json_object(path)
     _check_keys(path, content, _KEYS)
     phases = content.get("phases", [])
     for phase in phases:
@@ -75,7 +73,7 @@ def _read(path):
     total = sum(phase["share"] for phase in phases)
     if phases and abs(total - 1) > 1e-9:
         raise InputError(f"--recipe: {path}: the phases' shares add up to {total}, not to 1.")
-    return Recipe(content.get("flags", {}), tuple(phases))
+    return Recipe(content.get("flags", {}), content.get("config", {}), tuple(phases))
 
 
 def split_steps(phases, num_train_steps):

@@ -68,14 +68,9 @@ class RunRecord:
 
 
 def read(output_dir):
-    """The content of `run.json`, or None if there is none that can be read."""
+    """The content of `run.json`, or None if there is none."""
     path = os.path.join(output_dir, FILE_NAME)
-    if not files.exists(path):
-        return None
-    try:
-        return json.loads(files.read_text(path))
-    except ValueError:
-        return None
+    return files.read_json_object(path) if files.exists(path) else None
 
 
 def write_json(path, content):
@@ -84,9 +79,24 @@ def write_json(path, content):
         f.write(json.dumps(content, indent=2, default=_plain) + "\n")
 
 
-def write_summary(output_dir, summary):
-    """Writes `training_summary.json`: train_loss, last_train_metrics, eval_metrics, total_training_steps."""
-    write_json(os.path.join(output_dir, SUMMARY_FILE), summary)
+def update_summary(output_dir, summary):
+    """Sets entries of `training_summary.json`.
+
+    They are train_loss, last_train_metrics, eval_metrics, total_training_steps and examples_per_second; those that
+    are not given keep what an earlier run of the program has found.
+    """
+    path = os.path.join(output_dir, SUMMARY_FILE)
+    before = files.read_json_object(path) if files.exists(path) else {}
+    write_json(path, {**before, **summary})
+
+
+def read_results(output_dir):
+    """The content of `eval_results.txt` as a dict; empty if there is none."""
+    path = os.path.join(output_dir, RESULTS_FILE)
+    if not files.exists(path):
+        return {}
+    lines = [line.split(" = ") for line in files.read_text(path).splitlines()]
+    return {name: float(value) for name, value in lines}
 
 
 def write_results(output_dir, results):

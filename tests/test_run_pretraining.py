@@ -1,0 +1,258 @@
+"""The program from text to results, resumed and undisturbed, and what it refuses before the first step."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from absl.testing import flagsaver
+
+from bert import run_pretraining
+from bert.data import records
+from bert.errors import InputError, TrainingError
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+ORIGINAL_RESULTS = [
+    "global_step",
+    "loss",
+    "masked_lm_accuracy",
+    "masked_lm_loss",
+    "next_sentence_accuracy",
+    "next_sentence_loss",
+]
+
+
+@pytest.fixture
+def run(tiny_text, tiny_model, tmp_path_factory):
+    """Runs the program in this process with the flags of a short training, and others given as arguments."""
+    records_dir = tmp_path_factory.getbasetemp() / "records"
+
+    def run(**given):
+        values = {
+            "input_file": tiny_text,
+            "bert_config_file": tiny_model / "bert_config.json",
+            "records_dir": records_dir,
+            "do_train": True,
+            "max_seq_length": 32,
+            "max_predictions_per_seq": 5,
+            "train_batch_size": 8,
+            "eval_batch_size": 16,
+            "num_train_steps": 12,
+            "num_warmup_steps": 3,
+            "learning_rate": 1e-3,
+            "save_checkpoints_steps": 4,
+            "held_out_fraction": 0.2,
+            "num_workers": 1,
+            **given,
+        }
+        arguments = [f"--{name}={value}" for name, value in values.items() if value is not None]
+        with flagsaver.flagsaver():
+            flags.FLAGS(["run_pretraining", *arguments])
+            run_pretraining.main()
+
+    return run
+
+
+def variables(folder, step):
+    """All variables of a checkpoint: model, optimizer slots and global step."""
+    reader = tf.train.load_checkpoint(os.path.join(folder, f"model.ckpt-{step}"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def results(folder):
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    return dict(line.split(" = ") for line in lines)
+
+
+def test_from_text_to_a_folder_that_stands_alone(run, tmp_path, tiny_model, tiny_text, caplog):
+    run(output_dir=tmp_path / "out", do_eval=True)
+    out = tmp_path / "out"
+    assert (out / "vocab.txt").read_bytes() == (tiny_model / "vocab.txt").read_bytes()
+    assert json.loads((out / "bert_config.json").read_text())["hidden_size"] == 32
+    assert list(results(out)) == ORIGINAL_RESULTS
+    assert results(out)["global_step"] == "12"
+    summary = json.loads((out / "training_summary.json").read_text())
+    assert summary["total_training_steps"] == 12
+    assert summary["train_loss"] == summary["last_train_metrics"]["loss"]
+    assert summary["examples_per_second"] > 0
+    assert summary["eval_metrics"]["uniform_loss"] == pytest.approx(np.log(32))
+    record = json.loads((out / "run.json").read_text())
+    assert record["status"] == "finished"
+    assert [start["step"] for start in record["starts"]] == [0]
+    assert record["flags"]["train_batch_size"] == 8
+    assert record["data"][0]["epochs"] > 0
+
+    before = {path: path.stat().st_mtime_ns for path in out.glob("model.ckpt-*")}
+    caplog.set_level("INFO")
+    run(output_dir=out, do_eval=True)
+    assert "already at step 12 of 12" in caplog.text
+    assert "already evaluated at step 12" in caplog.text
+    assert {path: path.stat().st_mtime_ns for path in out.glob("model.ckpt-*")} == before
+
+
+def test_a_resumed_run_ends_with_the_same_variables(run, tmp_path, caplog):
+    caplog.set_level("INFO")
+    run(output_dir=tmp_path / "undisturbed")
+    # Stopping later, at 12, needs the schedule of 12 steps, so the run is cut by removing its later checkpoints.
+    run(output_dir=tmp_path / "cut")
+    for path in (tmp_path / "cut").glob("model.ckpt-*"):
+        if not path.name.startswith("model.ckpt-4"):
+            path.unlink()
+    (tmp_path / "cut" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
+    run(output_dir=tmp_path / "cut")
+    assert "resuming from" in caplog.text and "at step 4" in caplog.text
+    assert_same(variables(tmp_path / "undisturbed", 12), variables(tmp_path / "cut", 12))
+
+
+def test_phases_have_one_global_step_and_resume_inside_either(run, tmp_path):
+    recipe = tmp_path / "recipe.json"
+    phases = [
+        {"share": 0.5, "max_seq_length": 16, "max_predictions_per_seq": 3},
+        {"share": 0.5, "max_seq_length": 32, "max_predictions_per_seq": 5},
+    ]
+    recipe.write_text(json.dumps({"phases": phases, "flags": {"train_batch_size": 4}}))
+    options = {
+        "recipe": recipe,
+        "max_seq_length": None,
+        "max_predictions_per_seq": None,
+        "keep_checkpoint_max": 10,
+        "save_checkpoints_steps": 2,
+    }
+    run(output_dir=tmp_path / "whole", **options)
+    whole = variables(tmp_path / "whole", 12)
+    record = json.loads((tmp_path / "whole" / "run.json").read_text())
+    assert [phase["max_seq_length"] for phase in record["data"]] == [16, 32]
+    for step in (2, 10):
+        out = tmp_path / f"from-{step}"
+        out.mkdir()
+        for path in (tmp_path / "whole").glob(f"model.ckpt-{step}.*"):
+            (out / path.name).write_bytes(path.read_bytes())
+        (out / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
+        run(output_dir=out, **options)
+        assert_same(whole, variables(out, 12))
+
+
+def test_training_learns_what_the_text_repeats(run, tmp_path):
+    run(
+        output_dir=tmp_path,
+        do_eval=True,
+        num_train_steps=300,
+        num_warmup_steps=30,
+        learning_rate=3e-3,
+        save_checkpoints_steps=300,
+        train_batch_size=32,
+    )
+    evaluation = json.loads((tmp_path / "training_summary.json").read_text())["eval_metrics"]
+    assert evaluation["masked_lm_loss"] < 0.8 * evaluation["token_frequency_loss"]
+    assert evaluation["token_frequency_loss"] < evaluation["uniform_loss"]
+
+
+def test_without_next_sentences_there_are_no_metrics_of_them(run, tmp_path):
+    run(output_dir=tmp_path, do_eval=True, no_nsp=True, num_train_steps=2)
+    assert list(results(tmp_path)) == ["global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"]
+
+
+def test_starting_from_a_checkpoint_says_what_it_gives(run, tmp_path, caplog):
+    run(output_dir=tmp_path / "first", num_train_steps=4)
+    caplog.set_level("INFO")
+    run(output_dir=tmp_path / "second", num_train_steps=4, init_checkpoint=tmp_path / "first" / "model.ckpt-4")
+    assert "46 of 46 variables; new: none; unused: none" in caplog.text
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(run, tmp_path):
+    with pytest.raises(TrainingError, match=r"loss is nan at step \d+, learning rate"):
+        run(output_dir=tmp_path, learning_rate=1e30, num_warmup_steps=0)
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
+
+
+@pytest.fixture
+def record_file(run, tmp_path_factory, tiny_text, tiny_model):
+    """A file of records of length 32 with 5 predictions."""
+    from bert.data import pretraining_data
+
+    path = tmp_path_factory.mktemp("made") / "made.tfrecord"
+    settings = pretraining_data.Settings(max_seq_length=32, max_predictions_per_seq=5, dupe_factor=1)
+    pretraining_data.create([str(tiny_text)], str(tiny_model / "vocab.txt"), [str(path)], settings)
+    assert records.count(str(path)) > 0
+    return path
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"do_train": False}, "Nothing to do"),
+        ({"max_seq_length": 128}, r"max_seq_length=128 is more than max_position_embeddings=64"),
+        ({"input_file": "RECORDS", "max_seq_length": 64}, r"max_seq_length=32.*max_seq_length=64"),
+        ({"input_file": "RECORDS", "max_predictions_per_seq": 7}, r"per_seq=5.*per_seq=7"),
+        ({"input_file": "missing/*.txt"}, r"--input_file: no file matches 'missing/\*.txt'"),
+        ({"use_tpu": True}, r"--use_tpu: this machine has no TPU"),
+        ({"tpu_name": "local"}, r"--tpu_name=local: this machine has no TPU"),
+        ({"bert_config_file": "nowhere.json"}, r"nowhere.json: neither a file nor"),
+        ({"init_checkpoint": "nowhere/model.ckpt"}, r"--init_checkpoint=nowhere/model.ckpt: no TensorFlow checkpoint"),
+        ({"recipe": "bret-base"}, r"--recipe=bret-base: neither a recipe nor a file. Recipes: bert, "),
+        ({"bert_config_file": "CONFIG", "vocab_size": 20}, r"has 32 entries but .* has vocab_size 20"),
+        ({"bert_config_file": "CONFIG", "num_attention_heads": 3}, r"hidden.size.*32.*3"),
+    ],
+)
+def test_refused_before_the_first_step(run, tmp_path, tiny_model, record_file, changes, message):
+    changes = dict(changes)
+    if changes.get("input_file") == "RECORDS":
+        changes["input_file"] = record_file
+    if changes.get("bert_config_file") == "CONFIG":
+        config = json.loads((tiny_model / "bert_config.json").read_text())
+        config.update({key: changes.pop(key) for key in ("vocab_size", "num_attention_heads") if key in changes})
+        changes["bert_config_file"] = tmp_path / "bert_config.json"
+        changes["vocab_file"] = tiny_model / "vocab.txt"
+        changes["bert_config_file"].write_text(json.dumps(config))
+    with pytest.raises(InputError, match=message):
+        run(output_dir=tmp_path / "out", **changes)
+    assert not list(tmp_path.glob("out/model.ckpt*"))
+
+
+def test_records_of_another_project_are_refused(run, tmp_path, shared_data):
+    with pytest.raises(InputError, match=r"not BERT pretraining records. Features found: .*Wanted: input_ids"):
+        run(output_dir=tmp_path, input_file=shared_data / "tfrecord" / "sample_text_packed.tfrecord")
+
+
+def test_a_folder_of_another_model_is_refused(run, tmp_path, tiny_model):
+    run(output_dir=tmp_path / "out", num_train_steps=1)
+    config = json.loads((tiny_model / "bert_config.json").read_text())
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "bert_config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    (other / "vocab.txt").write_bytes((tiny_model / "vocab.txt").read_bytes())
+    with pytest.raises(InputError, match=r"trained with num_hidden_layers=2 .* has num_hidden_layers=3"):
+        run(output_dir=tmp_path / "out", bert_config_file=other / "bert_config.json")
+    with pytest.raises(InputError, match=r"intermediate/dense/bias has shape \[64\] there but \[128\]"):
+        (other / "bert_config.json").write_text(json.dumps({**config, "intermediate_size": 128}))
+        run(
+            output_dir=tmp_path / "new",
+            bert_config_file=other / "bert_config.json",
+            init_checkpoint=tmp_path / "out" / "model.ckpt-1",
+        )
+
+
+def test_as_a_file_unknown_flags_are_errors_with_a_suggestion():
+    command = [sys.executable, str(ROOT / "bert" / "run_pretraining.py"), "--input_fil=x"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd="/")
+    assert result.returncode == 1
+    assert "Unknown command line flag 'input_fil'. Did you mean: input_file" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_mistake_is_told_without_a_stack_trace(tmp_path):
+    command = [sys.executable, "-m", "bert.run_pretraining", "--recipe=sample", f"--output_dir={tmp_path}"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 2
+    assert result.stderr.strip() == "run_pretraining.py: --input_file is needed, or a --recipe that sets it."
