@@ -45,7 +45,7 @@ def choose_tokens(rng, len_a, len_b, budget, width):
     # comes into play; a random one of those in play is chosen, or the new one if that was chosen before.
     newest = candidates - budget + steps  # [steps, batch]
     bits = rng.integers(0, 1 << 32, newest.shape, dtype=np.uint32)
-    drawn = (bits.astype(np.uint64) * (newest + 1).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    drawn = bits * (newest + 1) >> 32
     # Sequences whose budget is used up choose [CLS], which is taken back in the end.
     active = steps < budget
     row_start = np.arange(len(len_a)) * width
@@ -91,8 +91,8 @@ def choose_words(rng, is_candidate, continues, budget):
         if not len(row):
             break
         start = row_start[row]
-        bits = rng.integers(0, 1 << 32, len(row), dtype=np.uint32).astype(np.uint64)
-        drawn = start + step + (bits * (num_words[row] - step).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+        bits = rng.integers(0, 1 << 32, len(row), dtype=np.uint32)
+        drawn = start + step + (bits * (num_words[row] - step) >> 32)
         candidate = start + order[drawn]
         order[drawn] = order[start + step]
         size = sizes[candidate]
@@ -119,9 +119,9 @@ def replace(rng, ids, chosen, max_predictions, mask_id, vocabulary_ids):
       the labels are the tokens before masking, weights are float32, 1 where there is something to predict.
     """
     batch, width = ids.shape
-    counts = np.count_nonzero(chosen, axis=1)
-    is_used = np.arange(max_predictions) < counts[:, np.newaxis]  # [batch, max_predictions]
     place = np.flatnonzero(chosen)
+    counts = np.diff(np.searchsorted(place, np.arange(batch + 1) * width))
+    is_used = np.arange(max_predictions) < counts[:, np.newaxis]  # [batch, max_predictions]
     flat = ids.reshape(-1)
     labels = np.zeros(is_used.shape, ids.dtype)
     labels[is_used] = original = flat[place]

@@ -51,7 +51,7 @@ def random_stream(seed, stage, *unit):
 def random_below(rng, bounds):
     """Draws an int64 uniformly from 0 .. bound - 1 for each element of an array of bounds below 2**31."""
     bits = rng.integers(0, 1 << 32, np.shape(bounds), dtype=np.uint32)
-    return (bits.astype(np.uint64) * bounds.astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    return bits * np.asarray(bounds, np.int64) >> 32
 
 
 def blocks(corpus):
@@ -181,7 +181,7 @@ class _Candidates:
     """
 
     def __init__(self, rng, tokens, borders, targets, start, end):
-        self._start, self._end = start, end
+        self._start = start
         sentence = np.arange(start, end)
         self.document = np.searchsorted(borders, sentence, side="right") - 1
         self.target = targets[self.document]
@@ -199,13 +199,13 @@ class _Candidates:
 
     def walk(self):
         """Follows the instances; returns (indices of the candidates taken, first sentence after them)."""
-        following = self._next.tolist()
+        following = (self._next - self._start).tolist()
         taken = []
-        sentence = self._start
-        while sentence < self._end:
-            taken.append(sentence - self._start)
-            sentence = following[taken[-1]]
-        return np.array(taken, np.int64), sentence
+        candidate = 0
+        while candidate < len(following):
+            taken.append(candidate)
+            candidate = following[candidate]
+        return np.array(taken, np.int64), self._start + candidate
 
 
 def trim(rng, a, len_a, b, len_b, room):

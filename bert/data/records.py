@@ -120,19 +120,16 @@ class Layout:
             else:
                 encoded = np.empty((batch, length, width), np.uint8)
                 for i in range(width):
-                    part = encoded[:, :, i]
-                    np.right_shift(values, 7 * i, out=part, casting="unsafe")
-                    if i < width - 1:
-                        part |= 0x80  # more bytes follow
+                    more = 0x80 if i < width - 1 else 0  # set in all bytes of a varint but the last
+                    encoded[:, :, i] = values >> 7 * i | more
                 slot[:] = encoded.reshape(batch, -1)
         self._add_checksums(rows)
         return rows
 
     def _add_checksums(self, rows):
-        content, size = rows.tobytes(), self.record_bytes
-        data = size - _FRAME_HEADER - _FRAME_FOOTER
-        starts = range(_FRAME_HEADER, len(content), size)
-        crcs = np.array([google_crc32c.value(content[start : start + data]) for start in starts], np.uint32)
+        data = self.record_bytes - _FRAME_HEADER - _FRAME_FOOTER
+        frames = struct.iter_unpack(f"{_FRAME_HEADER}x{data}s{_FRAME_FOOTER}x", rows.data)
+        crcs = np.array([google_crc32c.value(data) for (data,) in frames], np.uint32)
         rows[:, -_FRAME_FOOTER:] = _mask_crc(crcs).astype("<u4").view(np.uint8).reshape(-1, _FRAME_FOOTER)
 
 
