@@ -33,13 +33,9 @@ def main():
     size = sum(value.nbytes for value in checkpoint.variables.values())
     logging.info("%s: %d of %d variables, %.1f MB", prefix, len(checkpoint.variables), total, size / 1e6)
     if checkpoint.config is None:
-        logging.warning(
-            "no %s beside the input: add it to use %s", checkpoint_formats.CONFIG_FILE, FLAGS.output
-        )
+        logging.warning("no %s beside the input: add it to use %s", checkpoint_formats.CONFIG_FILE, FLAGS.output)
     if checkpoint.vocab_file is None:
-        logging.warning(
-            "no %s beside the input: add it to use %s", checkpoint_formats.VOCAB_FILE, FLAGS.output
-        )
+        logging.warning("no %s beside the input: add it to use %s", checkpoint_formats.VOCAB_FILE, FLAGS.output)
 
 
 if __name__ == "__main__":

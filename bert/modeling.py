@@ -528,9 +528,7 @@ def attention_layer(
     from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
     to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
     if len(from_shape) != len(to_shape):
-        raise ValueError(
-            f"`from_tensor` has rank {len(from_shape)}, but `to_tensor` has rank {len(to_shape)}."
-        )
+        raise ValueError(f"`from_tensor` has rank {len(from_shape)}, but `to_tensor` has rank {len(to_shape)}.")
     if len(from_shape) == 3:
         batch_size, from_seq_length = from_shape[:2]
         to_seq_length = to_shape[1]
@@ -641,9 +639,7 @@ def transformer_model(
                         to_seq_length=seq_length,
                     )
                 with tf.variable_scope("output"):
-                    attention_output = dense(
-                        attention_output, hidden_size, initializer_range=initializer_range
-                    )
+                    attention_output = dense(attention_output, hidden_size, initializer_range=initializer_range)
                     attention_output = dropout(attention_output, hidden_dropout_prob)
                     attention_output = layer_norm(attention_output + layer_input)
             with tf.variable_scope("intermediate"):
@@ -666,9 +662,7 @@ def transformer_model(
 
 def _check_heads(hidden_size, num_attention_heads):
     if hidden_size % num_attention_heads:
-        raise InputError(
-            f"hidden_size {hidden_size} is not a multiple of num_attention_heads {num_attention_heads}."
-        )
+        raise InputError(f"hidden_size {hidden_size} is not a multiple of num_attention_heads {num_attention_heads}.")
 
 
 def get_shape_list(tensor, expected_rank=None, name=None):

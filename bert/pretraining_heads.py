@@ -35,9 +35,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
                 initializer_range=bert_config.initializer_range,
             )
             hidden = modeling.layer_norm(hidden)
-        output_bias = tf.get_variable(
-            "output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer()
-        )
+        output_bias = tf.get_variable("output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer())
         logits = _logits(hidden, output_weights, output_bias)  # [predictions, vocab]
     per_example_loss = _cross_entropy(tf.reshape(label_ids, [-1]), logits)
     weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])

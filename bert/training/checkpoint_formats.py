@@ -140,9 +140,7 @@ def write_tf1(folder, checkpoint):
     with tf.Graph().as_default(), tf.Session() as session:
         # Fed rather than built in: a graph cannot hold more than 2 GB of constants.
         tensors = [tf.placeholder(value.dtype, value.shape) for value in values]
-        save = tf.raw_ops.SaveV2(
-            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
-        )
+        save = tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors)
         session.run(save, dict(zip(tensors, values)))
     if checkpoint.config is not None:
         with files.atomic_write(os.path.join(folder, CONFIG_FILE), "w") as f:
@@ -195,9 +193,7 @@ def _read_hugging_face(folder):
     if unknown:
         logging.warning("%s: not a part of BERT, left out: %s", path, ", ".join(sorted(unknown)))
     _check_tables(path, arrays, variables)
-    return Checkpoint(
-        variables, _hugging_face_config(os.path.join(folder, "config.json")), _vocab_file(folder)
-    )
+    return Checkpoint(variables, _hugging_face_config(os.path.join(folder, "config.json")), _vocab_file(folder))
 
 
 def _array(tensor):
@@ -244,9 +240,7 @@ def _hugging_face_config(path):
         ("layer_norm_eps", modeling.LAYER_NORM_EPSILON),
     ):
         if config.get(key, wanted) != wanted:
-            raise InputError(
-                f"{path}: {key} is {json.dumps(config[key])}; only {json.dumps(wanted)} is BERT."
-            )
+            raise InputError(f"{path}: {key} is {json.dumps(config[key])}; only {json.dumps(wanted)} is BERT.")
     names = modeling.BertConfig(vocab_size=None).to_dict()
     missing = sorted(set(names) - set(config))
     if missing:
