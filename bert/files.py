@@ -17,6 +17,18 @@ from absl import logging
 
 from bert.errors import InputError
 
+# What a user can do something about when a file cannot be written.
+_WRITE_ERRORS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+)
+
 
 def is_remote(path):
     """True if `path` has a scheme, such as ``gs://bucket/name``."""
@@ -177,11 +189,11 @@ def atomic_write(path, mode="wb"):
 
 @contextlib.contextmanager
 def writing(path):
-    """Turns a full disk and missing rights, met while writing `path`, into errors in words."""
+    """Turns a full disk, missing rights and the like, met while writing `path`, into errors in words."""
     try:
         yield
     except OSError as e:
-        if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS):
+        if e.errno not in _WRITE_ERRORS:
             raise
         raise InputError(f"{path}: cannot be written: {os.strerror(e.errno)}.") from e
 

@@ -195,6 +195,9 @@ def create(
         raise ValueError(f"split {split!r}")
     if len(set(output_files)) < len(output_files):
         raise InputError("--output_file names a file twice.")
+    for path in output_files:
+        if not files.is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
+            raise InputError(f"--output_file: {path} is there and is not a file.")
     vocab = tokenization.load_vocab(vocab_file, required=SPECIAL_TOKENS)
     _warn_of_small_budget(settings)
     digests = [token_store.digest_file(path) for path in input_files]
