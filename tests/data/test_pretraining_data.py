@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bert import tokenization
-from bert.data import pretraining_data, records
+from bert.data import pretraining_data, records, shards
 from bert.data.pretraining_data import Settings
 from bert.errors import InputError
 
@@ -225,7 +225,7 @@ def test_many_buckets_hold_the_same_records_as_one(tmp_path, inputs, monkeypatch
 
     one, many = str(tmp_path / "one"), str(tmp_path / "many")
     pretraining_data.create(output_files=[one], settings=small(), **inputs)
-    monkeypatch.setattr(pretraining_data, "_RECORDS_PER_BUCKET", 50)
+    monkeypatch.setattr(shards, "_RECORDS_PER_BUCKET", 50)
     manifest = pretraining_data.create(output_files=[many], settings=small(), **inputs)
     assert manifest.records > 200
     assert pairs(one) != pairs(many)
@@ -291,7 +291,7 @@ def test_finished_files_are_kept(tmp_path, inputs):
     for damage in (
         lambda path: os.remove(path),
         lambda path: os.truncate(path, 1000),
-        lambda path: os.remove(pretraining_data.manifest_path(path)),
+        lambda path: os.remove(shards.manifest_path(path)),
     ):
         damage(out[1])
         assert pretraining_data.create(output_files=out, settings=small(), **inputs).kept == 2
@@ -573,3 +573,23 @@ def test_golden_records_and_ours_keep_the_same_rules(tmp_path, shared_data):
     golden_shape, our_shape = records.peek(golden_path), records.peek(out)
     assert golden_shape.features == our_shape.features
     assert golden_shape.feature_names == our_shape.feature_names
+
+
+def test_remote_files(tmp_path, inputs):
+    tf = pytest.importorskip("tensorflow")
+    remote = {"input_files": [], "token_cache": inputs["token_cache"], "vocab_file": "ram://data/vocab.txt"}
+    tf.io.gfile.copy(inputs["vocab_file"], remote["vocab_file"], overwrite=True)
+    for path in inputs["input_files"]:
+        remote["input_files"].append("ram://data/" + os.path.basename(path))
+        tf.io.gfile.copy(path, remote["input_files"][-1], overwrite=True)
+    here = [str(tmp_path / name) for name in "xyz"]
+    there = ["ram://out/" + name for name in "xyz"]
+    made = pretraining_data.create(output_files=here, settings=small(), **inputs)
+    for kept in (0, 3):
+        again = pretraining_data.create(output_files=there, settings=small(), num_workers=2, **remote)
+        assert (again.fingerprint, again.counts, again.kept) == (made.fingerprint, made.counts, kept)
+    for local, far in zip(here, there):
+        with tf.io.gfile.GFile(far, "rb") as f:
+            assert f.read() == pathlib.Path(local).read_bytes()
+        assert records.peek(far) == records.peek(local)
+        assert pretraining_data.read_manifest(far) == pretraining_data.read_manifest(local)
