@@ -301,12 +301,13 @@ def _check_text(stores):
                 store.path,
                 100 * store.unknown / store.tokens,
             )
-        if store.documents > 1 and store.median_sentences == 1:
+        if store.documents > 1 and 2 * store.single_sentence_documents >= store.documents:
             logging.warning(
-                "%s: half of its %d documents are a single sentence. Is there a blank line after every sentence? "
+                "%s: %d of its %d documents are a single sentence. Is there a blank line after every sentence? "
                 "Blank lines separate documents; after a document's only sentence the next is always a random one, so "
                 "next sentence prediction learns nothing from it.",
                 store.path,
+                store.single_sentence_documents,
                 store.documents,
             )
     if not any(store.documents for store in stores):

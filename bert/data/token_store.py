@@ -28,7 +28,7 @@ from bert import files
 from bert.data import text, wordpiece, workers
 from bert.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 
 # Number of sentences, number of tokens, and a hash of the token ids.
 DOCUMENT = np.dtype([("sentences", "<u8"), ("tokens", "<u8"), ("hash", "<u8")])
@@ -44,8 +44,9 @@ class TokenStore:
     Attributes:
       path: the text.
       folder: where the store lies.
-      text_bytes, documents, sentences, tokens, unknown: counts; unknown is the number of [UNK].
-      median_sentences: median number of sentences in a document.
+      text_bytes, documents, sentences, tokens: counts.
+      single_sentence_documents: number of documents of one sentence.
+      unknown: number of [UNK].
       cached: True if it was found, False if it has just been made.
     """
 
@@ -55,8 +56,8 @@ class TokenStore:
     documents: int
     sentences: int
     tokens: int
+    single_sentence_documents: int
     unknown: int
-    median_sentences: float
     cached: bool
 
     def part(self, name):
@@ -71,11 +72,18 @@ def default_folder():
 
 
 def digest_file(path):
-    """SHA-256 of a file's content, in hex."""
+    """SHA-256 of a file's content, in hex.
+
+    Raises:
+      InputError: the file cannot be read.
+    """
     digest = hashlib.sha256()
-    with files.open_file(path) as f:
-        while chunk := f.read(_CHUNK):
-            digest.update(chunk)
+    try:
+        with files.open_file(path) as f:
+            while chunk := f.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}.") from e
     return digest.hexdigest()
 
 
@@ -193,24 +201,23 @@ def _tokenize(path, vocab, settings, folder, num_workers):
     with contextlib.ExitStack() as stack:
         parts = {name: stack.enter_context(_Part(os.path.join(folder, name))) for name in _PARTS}
         tokens = unknown = 0
-        document = _Document()
+        documents = _Documents()
         for ids, lengths, breaks in encoded:
             ids = ids.astype(dtype, copy=False)
             tokens += len(ids)
             unknown += np.count_nonzero(ids == unknown_id)
             parts["tokens"].write(ids)
             parts["lengths"].write(lengths[lengths > 0].astype("<u4"))
-            parts["documents"].write(np.array(document.extend(ids, lengths, breaks), DOCUMENT))
-        parts["documents"].write(np.array(document.finish(), DOCUMENT))
-    documents = np.fromfile(os.path.join(folder, "documents"), DOCUMENT)["sentences"]
+            parts["documents"].write(np.array(documents.extend(ids, lengths, breaks), DOCUMENT))
+        parts["documents"].write(np.array(documents.finish(), DOCUMENT))
     meta = {
         "text": os.path.basename(path),
         "text_bytes": files.size(path),
-        "documents": len(documents),
-        "sentences": int(documents.sum()),
+        "documents": documents.count,
+        "single_sentence_documents": documents.single_sentence_count,
+        "sentences": documents.sentences,
         "tokens": tokens,
         "unknown": int(unknown),
-        "median_sentences": float(np.median(documents)) if len(documents) else 0.0,
         "parts": {name: {"bytes": part.bytes, "crc32c": part.crc32c} for name, part in parts.items()},
     }
     pathlib.Path(folder, "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
@@ -242,18 +249,23 @@ class _Part:
         self.crc32c = google_crc32c.extend(self.crc32c, content)
 
 
-class _Document:
-    """The document that the reading has come to; it may have begun in an earlier block."""
+class _Documents:
+    """Finds the documents in the blocks of a file; one may reach over several blocks.
+
+    Attributes:
+      count, single_sentence_count, sentences: of the documents that have ended.
+    """
 
     def __init__(self):
-        self._restart()
-
-    def _restart(self):
-        self._sentences = self._tokens = 0
-        self._hash = hashlib.blake2b(digest_size=8)
+        self.count = self.single_sentence_count = self.sentences = 0
+        self._begin()
 
     def extend(self, ids, lengths, breaks):
-        """Takes a block of lines as `BlockTokenizer.encode` gives it; returns the documents that end in it."""
+        """Takes a block of lines as `BlockTokenizer.encode` gives it.
+
+        Returns:
+          A list of the documents that end in it, as tuples of the fields of `DOCUMENT`.
+        """
         sentences = np.concatenate([[0], np.cumsum(lengths > 0)])
         tokens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         finished = []
@@ -267,11 +279,21 @@ class _Document:
 
     def finish(self):
         """Ends the document; returns a list of it alone, or an empty one if it has no sentence."""
-        row = (self._sentences, self._tokens, int.from_bytes(self._hash.digest(), "little"))
-        self._restart()
-        return [row] if row[0] else []
+        num_sentences, num_tokens = self._num_sentences, self._num_tokens
+        row = (num_sentences, num_tokens, int.from_bytes(self._hash.digest(), "little"))
+        self._begin()
+        if not num_sentences:
+            return []
+        self.count += 1
+        self.single_sentence_count += num_sentences == 1
+        self.sentences += num_sentences
+        return [row]
 
-    def _add(self, ids, sentences):
-        self._sentences += int(sentences)
-        self._tokens += len(ids)
+    def _begin(self):
+        self._num_sentences = self._num_tokens = 0
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    def _add(self, ids, num_sentences):
+        self._num_sentences += int(num_sentences)
+        self._num_tokens += len(ids)
         self._hash.update(ids)

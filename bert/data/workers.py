@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -62,6 +63,7 @@ def map_in_order(make_function, make_args, items, num_workers):
 
 def _start(parent, make_function, make_args):
     global _function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     _function = make_function(*make_args)
 

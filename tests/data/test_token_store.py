@@ -61,7 +61,7 @@ def test_documents_are_those_of_the_reference(tmp_path):
     (store,) = open_stores(tmp_path, [path])
     assert read_documents(store) == documents_by_reference(TEXT, VOCAB)
     assert (store.documents, store.sentences, store.tokens, store.unknown) == (3, 4, 12, 2)
-    assert store.median_sentences == 1
+    assert store.single_sentence_documents == 2
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -151,6 +151,11 @@ def test_a_text_that_changes_while_it_is_read_is_refused(tmp_path):
         token_store.open_stores(
             [str(path)], ["digest of the text before"], VOCAB, "v", Settings(), str(tmp_path / "cache")
         )
+
+
+def test_a_text_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"gone\.txt: cannot be read"):
+        token_store.digest_file(str(tmp_path / "gone.txt"))
 
 
 def test_ids_of_a_large_vocabulary_take_four_bytes(tmp_path):
