@@ -101,6 +101,7 @@ def main():
     paths = ("output_dir", "input_file", "eval_file", "records_dir", "init_checkpoint")
     devices.check_paths(device, {name: FLAGS[name].value for name in paths})
 
+    config = _load_config(config_changes)
     source = pretraining_source.Source(
         FLAGS.input_file,
         FLAGS.eval_file,
@@ -111,7 +112,7 @@ def main():
         held_out_fraction=FLAGS.held_out_fraction,
         num_workers=FLAGS.num_workers,
     )
-    config = _model_config(source.vocab_file, config_changes)
+    _fit_vocabulary(config, source.vocab_file)
     phases = recipes.split_steps(recipe_phases, FLAGS.num_train_steps)
     for phase in phases:
         preflight.check_config(config, phase.max_seq_length)
@@ -211,16 +212,18 @@ def _vocab_file():
     return beside if not configs.find(FLAGS.bert_config_file) and files.exists(beside) else None
 
 
-def _model_config(vocab_file, changes):
-    """The model's config; a shape that is only named takes the size of the vocabulary."""
+def _load_config(changes):
     config = configs.load_model_config(FLAGS.bert_config_file)
-    config = modeling.BertConfig.from_dict({**config.to_dict(), **changes})
+    return modeling.BertConfig.from_dict({**config.to_dict(), **changes})
+
+
+def _fit_vocabulary(config, vocab_file):
+    """Checks a config against the vocabulary, whose size a shape that is only named takes on."""
     if vocab_file is not None:
         size = len(tokenization.load_vocab(vocab_file))
         if configs.find(FLAGS.bert_config_file):
             config.vocab_size = size
         preflight.check_vocabulary(config, size, vocab_file, FLAGS.bert_config_file)
-    return config
 
 
 def _init_checkpoint(config):

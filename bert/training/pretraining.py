@@ -9,6 +9,7 @@ from bert import modeling, optimization, pretraining_heads
 from bert.data import input_pipeline
 from bert.errors import TrainingError
 from bert.training import checkpoints, estimator
+from bert.training.guards import FiniteLossHook
 from bert.training.progress import ProgressHook, TrainingMetrics
 
 
@@ -294,6 +295,8 @@ class Trainer:
                 self.schedule.train_batch_size,
                 phase.first_step,
             ),
+            # Before Estimator's own check of the loss, which comes before the hooks of the model function.
+            hooks=[FiniteLossHook(self.schedule.learning_rate_at)],
             max_steps=phase.last_step,
         )
         return {**progress.latest, "examples_per_second": progress.examples_per_second}

@@ -1,14 +1,11 @@
 """What a person sees of a training: log lines or a progress bar, and event files for TensorBoard."""
 
-import math
 import sys
 import time
 
 import tensorflow.compat.v1 as tf
 from absl import logging
 from tqdm import tqdm
-
-from bert.errors import TrainingError
 
 LONGEST_SILENCE = 60.0  # seconds between two log lines on slow devices
 
@@ -51,7 +48,7 @@ class TrainingMetrics:
 
 
 class ProgressHook(tf.estimator.SessionRunHook):
-    """Reports the course of a training, and stops it when the loss is not a number.
+    """Reports the course of a training.
 
     On a terminal a progress bar is kept; elsewhere a line is logged every `log_steps` steps, and at least every
     minute. The same values go to the event files in `output_dir`.
@@ -88,7 +85,6 @@ class ProgressHook(tf.estimator.SessionRunHook):
 
     def begin(self):
         self._step_tensor = tf.train.get_or_create_global_step().read_value()
-        self._loss_tensor = tf.get_collection(tf.GraphKeys.LOSSES)[-1]
         self._sums_tensor = self._metrics.sums()
         self._writer = tf.summary.FileWriterCache.get(self._output_dir)
 
@@ -101,18 +97,9 @@ class ProgressHook(tf.estimator.SessionRunHook):
         if sys.stderr.isatty() and self._bar is None:
             self._bar = tqdm(total=self._last_step, initial=int(self._step), unit="step", dynamic_ncols=True)
 
-    def before_run(self, run_context):
-        return tf.estimator.SessionRunArgs(self._loss_tensor)
-
     def after_run(self, run_context, run_values):
         now = time.monotonic()
         step = run_context.session.run(self._step_tensor)
-        if not math.isfinite(run_values.results):
-            raise TrainingError(
-                f"The loss is {run_values.results} at step {step}, learning rate "
-                f"{self._learning_rate(step - 1):.3g}. Training stops here, and the last checkpoint is from before. "
-                f"A lower learning rate or a longer warm-up is the usual cure."
-            )
         first = self._run_start is None
         if not first:
             self._report_seconds += now - self._run_start

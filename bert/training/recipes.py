@@ -12,8 +12,9 @@ A recipe is a JSON file in `bert/configs/recipes`, or one of the user's own:
       ]
     }
 
-Flags given on the command line win over the recipe's, and "config" changes entries of the recipe's own model only. The name of a model shape (see `bert.configs`) is a recipe
-too: that shape with the schedule of `bert.json`, as published.
+Flags given on the command line win over the recipe's; "config" changes entries of the config that the recipe names,
+not of one that the user does. The name of a model shape (see `bert.configs`) is a recipe too: that shape with the
+schedule of `bert.json`, as published.
 """
 
 import dataclasses
