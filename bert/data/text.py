@@ -14,6 +14,7 @@ BLOCK_BYTES = 1 << 20
 
 # Lines up to this long may be pieces of a paragraph that was wrapped by hand.
 _WRAPPED_WIDTH = 100
+_PART_CHARS = 2000
 _SENTENCE_ENDS = tuple(".!?:;…。！？：；।॥؟۔։።\"'”’»」』)")
 
 
@@ -42,8 +43,22 @@ def segment(text, language="en"):
     import sentencex
 
     # Single spaces only: the library has no mind for other white space (some of it makes version 1.0 panic).
-    sentences = sentencex.segment(language, " ".join(text.split()))
-    return [sentence.strip() for sentence in sentences if not sentence.isspace()]
+    rest = " ".join(text.split())
+    sentences = []
+    # Its time grows with the square of the text's length where ideographs are many, hence a part at a time; what
+    # a part has for a last sentence may go on in the next.
+    size = _PART_CHARS
+    while rest:
+        found = [sentence.strip() for sentence in sentencex.segment(language, rest[:size])]
+        if size >= len(rest):
+            return sentences + [sentence for sentence in found if sentence]
+        if len(found) > 1:
+            rest = rest[rest[:size].rindex(found.pop()) :]
+            sentences.extend(found)
+            size = _PART_CHARS
+        else:
+            size *= 2
+    return sentences
 
 
 def _decoded(path, encoding, block_bytes):

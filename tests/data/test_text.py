@@ -107,6 +107,12 @@ def test_segment(paragraph, sentences):
     assert text.segment(paragraph) == sentences
 
 
+@pytest.mark.parametrize("sentence", ["He paid Dr. Smith.", "他说道：“师父莫怕。”", "A b c " * 1000 + "end."])
+def test_segmenting_long_paragraphs_takes_no_longer_a_sentence(sentence):
+    space = " " if sentence.isascii() else ""
+    assert text.segment(space.join([sentence] * 300)) == [sentence] * 300
+
+
 @given(st.text(st.sampled_from("ab AB.!?\"'()\u2028\x0b\x85\u00a0\u3000。！”1[]é\u200bΣ\U0001f600"), max_size=60))
 @settings(max_examples=300, deadline=None)
 def test_segmenting_keeps_all_but_white_space(content):
