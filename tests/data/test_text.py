@@ -107,7 +107,7 @@ def test_segment(paragraph, sentences):
     assert text.segment(paragraph) == sentences
 
 
-@pytest.mark.parametrize("sentence", ["He paid Dr. Smith.", "他说道：“师父莫怕。”", "A b c " * 1000 + "end."])
+@pytest.mark.parametrize("sentence", ["He paid Dr. Smith.", "他说师父莫怕。", "A b c " * 1000 + "end."])
 def test_segmenting_long_paragraphs_takes_no_longer_a_sentence(sentence):
     space = " " if sentence.isascii() else ""
     assert text.segment(space.join([sentence] * 300)) == [sentence] * 300
