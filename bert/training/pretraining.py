@@ -146,9 +146,10 @@ def model_fn_builder(
 
 def _training_metrics(loss, outputs, next_sentence):
     """Scalars of one step on this replica."""
-    # The label is the model's first choice where no log probability exceeds its own: cheaper than argmax.
+    # The label is the model's first choice where no log probability exceeds its own: cheaper than argmax. The loss
+    # and the log probabilities are rounded in different ways.
     best = tf.reduce_max(outputs["masked_lm_log_probs"], axis=-1)  # [batch * predictions]
-    right = tf.cast(-outputs["masked_lm_losses"] >= best, tf.float32)  # [batch * predictions]
+    right = tf.cast(-outputs["masked_lm_losses"] >= best - 1e-5, tf.float32)  # [batch * predictions]
     weights = outputs["masked_lm_weights"]
     metrics = {
         "loss": loss,

@@ -1,0 +1,118 @@
+"""The verbs pass every value on exactly as it was given, and run nothing when only asked what they would run."""
+
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A folder with the Makefile and all that it runs before Python."""
+    folder = tmp_path_factory.mktemp("a folder with spaces")
+    for name in ("Makefile", "requirements.txt", "requirements-dev.txt"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "scripts", folder / "scripts")
+    return folder
+
+
+def make(checkout, *arguments, **environment):
+    """Runs make and returns the words of the last command it prints, without the Python program."""
+    result = subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LC_ALL": "C.UTF-8", **environment},
+        stdin=subprocess.DEVNULL,
+    )
+    assert result.returncode == 0, result.stderr
+    return shlex.split(result.stdout.strip().splitlines()[-1])
+
+
+def test_pretraining_on_the_sample_corpus_is_the_default(checkout):
+    words = make(checkout, "pretrain", "DRY_RUN=1")
+    assert words[1:3] == ["-m", "bert.run_pretraining"]
+    assert set(words[3:]) == {
+        "--input_file=data/kjv/train.txt",
+        "--eval_file=data/kjv/held_out.txt",
+        "--do_train",
+        "--do_eval",
+        "--recipe=sample",
+        "--output_dir=out/pretrain",
+    }
+    assert not (checkout / ".venv").exists() and not (checkout / "out").exists()
+
+
+def test_variables_become_flags(checkout):
+    words = make(
+        checkout, "pretrain", "DRY_RUN=1", "RUN=mine", "RECIPE=bert-mini", "STEPS=10", "BATCH=4", "SEQ=64", "LR=1e-3",
+        "SEED=3", "CORPUS=my/*.txt", "VOCAB=v.txt", "INIT=x.ckpt", "TPU_NAME=local", "ARGS=--log_steps=5 --no_nsp",
+    )  # fmt: skip
+    for flag in (
+        "recipe=bert-mini",
+        "num_train_steps=10",
+        "train_batch_size=4",
+        "max_seq_length=64",
+        "learning_rate=1e-3",
+        "seed=3",
+        "input_file=my/*.txt",
+        "vocab_file=v.txt",
+        "init_checkpoint=x.ckpt",
+        "tpu_name=local",
+        "output_dir=out/mine",
+        "log_steps=5",
+        "no_nsp",
+    ):
+        assert f"--{flag}" in words
+    assert not [word for word in words if word.startswith("--eval_file")]
+
+
+# Anything a command line can hold in one line; make itself drops spaces around a value.
+hostile = (
+    st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_characters="\x7f"), min_size=1)
+    .map(str.strip)
+    .filter(bool)
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(value=hostile)
+def test_values_are_never_expanded(checkout, value):
+    assert f"--input_file={value}" in make(checkout, "pretrain", "DRY_RUN=1", f"CORPUS={value}")
+    assert f"--input_file={value}" in make(checkout, "pretrain", "DRY_RUN=1", CORPUS=value)
+
+
+@pytest.mark.parametrize(
+    "value", ["$(touch hit)", "`touch hit`", "$(shell touch hit)", '"; touch hit; "', "a b'c\"d", "$HOME"]
+)
+def test_commands_in_values_are_not_run(checkout, value):
+    assert f"--vocab_file={value}" in make(checkout, "pretrain", "DRY_RUN=1", f"VOCAB={value}")
+    assert not list(checkout.rglob("hit"))
+
+
+def test_help_lists_every_verb(checkout):
+    text = subprocess.run(["make", "help"], cwd=checkout, capture_output=True, text=True, check=True).stdout
+    for verb in ("setup", "test", "vocab", "data", "pretrain", "eval", "tensorboard", "convert", "lint", "clean"):
+        assert f"make {verb} " in text
+
+
+def test_without_a_usable_python_the_versions_are_named(checkout, tmp_path):
+    for tool in ("bash", "cat", "dirname", "awk"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    result = subprocess.run(
+        [shutil.which("bash"), "scripts/setup.sh"],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        env={"PATH": str(tmp_path)},
+    )
+    assert result.returncode == 2
+    assert "Python 3.9, 3.10 or 3.11" in result.stderr

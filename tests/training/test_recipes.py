@@ -1,0 +1,53 @@
+"""Recipes are well-formed data, and their phases cover the steps."""
+
+import json
+
+import pytest
+from absl import flags
+
+from bert import configs, run_pretraining  # noqa: F401  (defines the flags that recipes set)
+from bert.errors import InputError
+from bert.training import recipes
+
+
+@pytest.mark.parametrize("name", [*recipes.names(), *configs.names()])
+def test_every_recipe_names_known_flags_and_covers_the_steps(name):
+    recipe = recipes.load(name)
+    assert set(recipe.flags) <= set(flags.FLAGS)
+    configs.load_model_config(recipe.flags["bert_config_file"])
+    phases = recipes.split_steps(recipe.phases, recipe.flags["num_train_steps"])
+    assert phases[0].first_step == 0
+    assert phases[-1].last_step == recipe.flags["num_train_steps"]
+    for one, next_one in zip(phases, phases[1:]):
+        assert one.last_step == next_one.first_step
+
+
+def test_the_published_schedule():
+    recipe = recipes.load("bert-large")
+    assert recipe.flags["bert_config_file"] == "bert-large-uncased"
+    phases = recipes.split_steps(recipe.phases, 1_000_000)
+    assert [(phase.last_step, phase.max_seq_length) for phase in phases] == [(900_000, 128), (1_000_000, 512)]
+    assert recipes.load("bert-base-multilingual-cased").flags["do_lower_case"] is False
+
+
+def test_short_trainings_leave_out_phases_without_steps():
+    assert [phase.last_step for phase in recipes.split_steps(recipes.load("bert").phases, 3)] == [3]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("{", "recipe.json, line 1"),
+        (json.dumps({"flag": {}}), "unknown entry 'flag'; known: config, flags, phases, source"),
+        (json.dumps({"phases": [{"share": 1}]}), "a phase lacks 'max_"),
+        (
+            json.dumps({"phases": [{"share": 0.7, "max_seq_length": 8, "max_predictions_per_seq": 1}]}),
+            "shares add up to 0.7",
+        ),
+    ],
+)
+def test_malformed_recipes(tmp_path, content, message):
+    path = tmp_path / "recipe.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        recipes.load(str(path))
