@@ -50,8 +50,9 @@ def segment(text, language="en"):
     size = _PART_CHARS
     while rest:
         found = [sentence.strip() for sentence in sentencex.segment(language, rest[:size])]
+        found = [sentence for sentence in found if sentence]
         if size >= len(rest):
-            return sentences + [sentence for sentence in found if sentence]
+            return sentences + found
         if len(found) > 1:
             rest = rest[rest[:size].rindex(found.pop()) :]
             sentences.extend(found)
