@@ -7,6 +7,7 @@ after another, and where each sentence and document begins.
 import contextlib
 import mmap
 import os
+import pathlib
 
 import numpy as np
 
@@ -15,11 +16,11 @@ from bert.data.token_store import DOCUMENT
 _DOCUMENTS_PER_CHUNK = 4096
 _COPY_BYTES = 1 << 22
 
-# Mapped pages count as resident memory until they are given back; up to this size a mapping is left alone.
-_RESIDENT_BYTES = 1 << 26
+# Files up to this size are kept in memory, or mapped without a thought; of larger ones only parts are.
+_SMALL_BYTES = 1 << 26
 
-# Most random reads between two calls of `Mapped.release`. Each read may bring in a window of 64 KiB.
-READS_PER_RELEASE = 1024
+# Most random reads of a `Mapped` file between two calls of its `release`. The kernel maps 64 KiB at each.
+READS_PER_RELEASE = 512
 
 
 class Mapped:
@@ -27,37 +28,46 @@ class Mapped:
 
     Attributes:
       array: read-only array.
-      buffer: the mapping itself; a slice of it is bytes.
     """
 
     def __init__(self, path, dtype):
         with open(path, "rb") as f:
-            self.buffer = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        self.array = np.frombuffer(self.buffer, dtype)
+            self._mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        self.array = np.frombuffer(self._mapping, dtype)
 
     def release(self):
-        """Gives back the resident pages of a large file; they stay in the page cache."""
-        if len(self.buffer) > _RESIDENT_BYTES:
-            self.buffer.madvise(mmap.MADV_DONTNEED)
+        """Gives back the pages of a large file, which count as this process's memory; they stay cached."""
+        if len(self._mapping) > _SMALL_BYTES:
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+
+
+class _FileSlices:
+    """A file whose slices are read when they are asked for."""
+
+    def __init__(self, path):
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115, open as long as this object lives
+
+    def __getitem__(self, part):
+        return os.pread(self._file.fileno(), part.stop - part.start, part.start)
 
 
 class Corpus:
     """Documents as tokens, sentences and their borders.
 
     Attributes:
-      tokens: `Mapped` uint16 or uint32 [num_tokens].
+      tokens: the ids of all tokens, as bytes; what slices give bytes, as ``tokens[start:stop]``.
       sentences: `Mapped` int64 [num_sentences + 1], index of the first token of each sentence, and the end.
       documents: `Mapped` int64 [num_documents + 1], index of the first sentence of each document, and the end.
     """
 
-    def __init__(self, folder, dtype):
-        self.tokens = Mapped(os.path.join(folder, "tokens"), dtype)
+    def __init__(self, folder):
+        path = os.path.join(folder, "tokens")
+        if os.path.getsize(path) <= _SMALL_BYTES:
+            self.tokens = pathlib.Path(path).read_bytes()
+        else:
+            self.tokens = _FileSlices(path)
         self.sentences = Mapped(os.path.join(folder, "sentences"), np.int64)
         self.documents = Mapped(os.path.join(folder, "documents"), np.int64)
-
-    @property
-    def num_tokens(self):
-        return len(self.tokens.array)
 
     @property
     def num_sentences(self):
@@ -69,7 +79,6 @@ class Corpus:
 
     def release(self):
         """Gives back resident pages, see `Mapped`."""
-        self.tokens.release()
         self.sentences.release()
         self.documents.release()
 

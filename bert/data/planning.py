@@ -166,8 +166,14 @@ class Planner:
         first += random_below(rng, end - first)
         tokens = corpus.sentences.array
         first_token = tokens[first]
-        last = np.searchsorted(tokens, first_token + np.maximum(wanted, 1))
-        return first_token, tokens[np.minimum(last, end)] - first_token
+        # The end is the first border that is far enough, looked for by halves of what is left between two of them.
+        # No sentence is empty, so that it is near, and the search reads next to nothing of a large corpus.
+        low, high = first + 1, np.minimum(end, first + np.maximum(wanted, 1))
+        while (low < high).any():
+            middle = (low + high) // 2
+            reached = tokens[middle] - first_token >= wanted
+            low, high = np.where(reached, low, middle + 1), np.where(reached, middle, high)
+        return first_token, tokens[high] - first_token
 
 
 class _Candidates:
@@ -186,7 +192,9 @@ class _Candidates:
         self.document = np.searchsorted(borders, sentence, side="right") - 1
         self.target = targets[self.document]
         self.first_token = tokens[start:end]
-        chunk_end = np.searchsorted(tokens, self.first_token + self.target)
+        # No sentence is empty, so that no chunk has more of them than tokens.
+        near = tokens[start : end + int(targets.max()) + 1]
+        chunk_end = start + np.searchsorted(near, self.first_token + self.target)
         chunk_end = np.minimum(chunk_end, borders[self.document + 1])
         size = chunk_end - sentence
         middle = sentence + 1 + random_below(rng, np.maximum(size - 1, 1))

@@ -212,7 +212,7 @@ def create(
         files.check_space(folder, wanted, "temporary files")
         sizes = corpora.build(folder, stores, dtype, choose)
         _check_documents(sizes[0], settings, stores, split)
-        unit_counts = _plan(folder, dtype, settings, num_workers)
+        unit_counts = _plan(folder, settings, num_workers)
         writer = shards.ShardWriter(folder, vocab, settings, unit_counts, output_files)
         about = {
             "format": FORMAT,
@@ -345,9 +345,9 @@ def _work_folder(output_files, token_cache):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _plan(folder, dtype, settings, num_workers):
+def _plan(folder, settings, num_workers):
     """Plans all instances into the file `plan`; returns their number in each unit: int64 [units]."""
-    borders = planning.blocks(corpora.Corpus(folder, dtype)).tolist()
+    borders = planning.blocks(corpora.Corpus(folder)).tolist()
     units = [
         (number, block, first, end)
         for number in range(settings.dupe_factor)
@@ -355,13 +355,13 @@ def _plan(folder, dtype, settings, num_workers):
     ]
     counts = []
     with open(os.path.join(folder, "plan"), "wb") as f:
-        for rows in workers.map_in_order(_make_planner, (folder, dtype, settings), units, num_workers):
+        for rows in workers.map_in_order(_make_planner, (folder, settings), units, num_workers):
             f.write(rows)
             counts.append(len(rows) // planning.ROW.itemsize)
     logging.info("Planned %d instances.", sum(counts))
     return np.array(counts, np.int64)
 
 
-def _make_planner(folder, dtype, settings):
-    planner = planning.Planner(corpora.Corpus(folder, dtype), settings)
+def _make_planner(folder, settings):
+    planner = planning.Planner(corpora.Corpus(folder), settings)
     return lambda unit: planner.plan(*unit).tobytes()

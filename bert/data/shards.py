@@ -224,7 +224,7 @@ class RecordMaker:
     """Makes features of planned instances.
 
     Args:
-      tokens: buffer of the token ids of the corpus, whose slices are bytes.
+      tokens: the token ids of a corpus, see `Corpus.tokens`.
       vocab: dict from token to id.
       settings: `pretraining_data.Settings`.
     """
@@ -297,8 +297,8 @@ class _BucketWriter:
         self._plan_path = os.path.join(folder, "plan")
         self._settings = settings
         self._dealing = dealing
-        self._corpus = corpora.Corpus(folder, token_store.token_dtype(vocab))
-        self._maker = RecordMaker(self._corpus.tokens.buffer, vocab, settings)
+        corpus = corpora.Corpus(folder)
+        self._maker = RecordMaker(corpus.tokens, vocab, settings)
         self._layout = layout(vocab, settings)
         self._batch = max(1, min(_RECORDS_PER_BATCH, _TOKENS_PER_BATCH // settings.max_seq_length))
 
@@ -315,7 +315,6 @@ class _BucketWriter:
                 content = memoryview(self._layout.encode(features)).cast("B")
                 while content:  # a disk that is about to be full takes only a part
                     content = content[f.write(content) :]
-                self._corpus.release()
         text_tokens = rows["len_a"].sum(dtype=np.int64) + rows["len_b"].sum(dtype=np.int64)
         return int(text_tokens) + self._settings.special_tokens * len(rows)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bert import tokenization
-from bert.data import pretraining_data, records, shards
+from bert.data import corpus, pretraining_data, records, shards
 from bert.data.pretraining_data import Settings
 from bert.errors import InputError
 
@@ -230,6 +230,14 @@ def test_many_buckets_hold_the_same_records_as_one(tmp_path, inputs, monkeypatch
     assert manifest.records > 200
     assert pairs(one) != pairs(many)
     assert sorted(pairs(one)) == sorted(pairs(many))
+
+
+def test_what_does_not_fit_in_memory_gives_the_same_bytes(tmp_path, inputs, monkeypatch):
+    out = [tmp_path / "small", tmp_path / "large"]
+    pretraining_data.create(output_files=[str(out[0])], settings=small(), **inputs)
+    monkeypatch.setattr(corpus, "_SMALL_BYTES", 0)
+    pretraining_data.create(output_files=[str(out[1])], settings=small(), **inputs)
+    assert out[0].read_bytes() == out[1].read_bytes()
 
 
 def test_order_is_shuffled_globally(tmp_path):

@@ -178,12 +178,14 @@ def test_corpus_holds_the_chosen_documents_in_order(tmp_path):
         )
         expected = [document for document, take in zip(documents, chosen) if take]
         sizes = corpora.build(str(tmp_path), stores, np.dtype("<u2"), keep)
-        corpus = corpora.Corpus(str(tmp_path), np.dtype("<u2"))
-        assert sizes == (corpus.num_documents, corpus.num_sentences, corpus.num_tokens)
+        corpus = corpora.Corpus(str(tmp_path))
+        assert sizes == (corpus.num_documents, corpus.num_sentences, len(corpus.tokens) // 2)
         got = []
         for first, end in zip(corpus.documents.array, corpus.documents.array[1:]):
             borders = corpus.sentences.array[first : end + 1]
-            got.append([corpus.tokens.array[a:b].tolist() for a, b in zip(borders, borders[1:])])
+            got.append(
+                [np.frombuffer(corpus.tokens[2 * a : 2 * b], "<u2").tolist() for a, b in zip(borders, borders[1:])]
+            )
         assert got == expected
 
 
