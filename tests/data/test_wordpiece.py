@@ -43,23 +43,25 @@ def assert_equal(lines, vocab=VOCAB, do_lower_case=True, strip_accents=None, tok
 
 @pytest.mark.parametrize(("do_lower_case", "strip_accents"), CASES)
 def test_every_assigned_character(do_lower_case, strip_accents):
-    unassigned = {"Cn", "Co", "Cs"}
-    chars = [char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) not in unassigned]
-    chars.remove("\n")
+    numerous = ("CJK UNIFIED", "HANGUL SYLLABLE", "TANGUT IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH")
+    lines = []
+    for char in map(chr, range(sys.maxunicode + 1)):
+        if char == "\n" or unicodedata.category(char) in ("Cn", "Co", "Cs"):
+            continue
+        if unicodedata.name(char, "").startswith(numerous):
+            lines.append(f"a{char}b")
+        else:
+            # Alone, in a word, beside punctuation, around the letter whose lower case looks at its neighbours,
+            # beside an ideograph and before a mark.
+            lines.append(f"{char} a{char}b,{char}\u03a3{char} \u4e2d{char}\u0301")
     if (do_lower_case, strip_accents) != (True, None):
-        chars = chars[:0x3000] + chars[0x3000::17]  # mostly ideographs and syllables
-    # Alone, in a word, beside punctuation, around the letter whose lower case looks at its neighbours, beside an
-    # ideograph and before a mark.
-    assert_equal(
-        [f"{c} a{c}b,{c}\u03a3{c} \u4e2d{c}\u0301" for c in chars],
-        do_lower_case=do_lower_case,
-        strip_accents=strip_accents,
-    )
+        lines = lines[:10_000] + lines[10_000::17]
+    assert_equal(lines, do_lower_case=do_lower_case, strip_accents=strip_accents)
 
 
 def test_every_other_character():
     # Beyond plane 2 they are long uniform ranges, of which a sample is looked at.
-    codes = [*range(0x30000), *range(0x30000, sys.maxunicode + 1, 23)]
+    codes = [*range(0x30000), *range(0x30000, sys.maxunicode + 1, 97)]
     chars = [char for char in map(chr, codes) if unicodedata.category(char) in ("Cn", "Co", "Cs")]
     assert_equal([" ".join(chars[n : n + 50]) for n in range(0, len(chars), 50)])
 
