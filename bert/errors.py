@@ -1,4 +1,7 @@
-"""The one exception for mistakes that the user can mend."""
+"""The exceptions that programs tell in words: a user's mistake, and a training that cannot go on."""
+
+import os
+import sys
 
 
 class InputError(ValueError):
@@ -14,3 +17,34 @@ class TrainingError(RuntimeError):
 
     The message says at which step, why, and what to do. Programs print it and exit with status 3.
     """
+
+
+def in_words(error):
+    """What a person is to be told of an exception, in one line, if files, storage or a device are at fault.
+
+    Returns:
+      The text, or None if the exception looks like a mistake in a program, whose stack trace matters.
+    """
+    if isinstance(error, (InputError, TrainingError)):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None and error.errno is not None:
+        return f"{error.filename}: {os.strerror(error.errno)}."
+    tensorflow = sys.modules.get("tensorflow")  # without it none of its errors can be here
+    if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
+        return None
+    causes = {
+        tensorflow.errors.NotFoundError: "A file or bucket is missing",
+        tensorflow.errors.PermissionDeniedError: "Access is denied",
+        tensorflow.errors.UnauthenticatedError: "No valid credentials",
+        tensorflow.errors.ResourceExhaustedError: "The disk is full, or memory ran out",
+        tensorflow.errors.DataLossError: "A file is damaged",
+        tensorflow.errors.OutOfRangeError: "A file ends too soon or has grown too large",
+        tensorflow.errors.AbortedError: "The storage does not answer",
+        tensorflow.errors.UnavailableError: "The storage or the TPU does not answer",
+        tensorflow.errors.DeadlineExceededError: "The storage or the TPU does not answer",
+    }
+    cause = causes.get(type(error))
+    if cause is None:
+        return None
+    # What follows the first line tells where in the graph it happened.
+    return f"{cause}: {error.message.strip().splitlines()[0].rstrip('.')}."

@@ -229,7 +229,7 @@ def remove_leftovers(path):
     stem = own[: own.rindex("-") + 1]
     for leftover in glob.glob(glob.escape(stem) + "*.tmp"):
         process = leftover[len(stem) : -len(".tmp")]
-        if not process.isdigit() or (leftover != own and _is_running(int(process))):
+        if not process.isdigit() or (leftover != own and is_running(int(process))):
             continue
         if os.path.isdir(leftover):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -237,7 +237,8 @@ def remove_leftovers(path):
             os.remove(leftover)
 
 
-def _is_running(process):
+def is_running(process):
+    """Whether a process of this machine runs."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -7,17 +7,21 @@ import time
 
 from absl import app, flags, logging
 
-from bert.errors import InputError, TrainingError
+from bert import stopping
+from bert.errors import InputError, TrainingError, in_words
 
 EXIT_INPUT_ERROR = 2
 EXIT_TRAINING_ERROR = 3
+# Told to stop by a signal; run again, the program goes on.
+EXIT_STOPPED = stopping.EXIT_STOPPED
 
 
 def run(main, required=()):
     """Parses the flags strictly and calls ``main()``.
 
     Unknown flags are errors with a suggestion (``tf.app.run`` ignores them silently), and a mistake of the
-    user's is printed in words, with exit status 2.
+    user's is printed in words, with exit status 2; so is a training or a storage that fails, with status 3. SIGTERM
+    and SIGINT stop the program as `bert.stopping` describes, with status 75.
 
     Args:
       main: a function of no arguments.
@@ -38,12 +42,20 @@ def run(main, required=()):
     def guarded(argv):
         if len(argv) > 1:
             fail(f"unexpected argument {argv[1]!r}: every option is a flag, as in --flag=value.")
+        stopping.install()
         try:
             main()
         except InputError as e:
             fail(str(e))
         except TrainingError as e:
             fail(str(e), EXIT_TRAINING_ERROR)
+        except stopping.Stopped as e:
+            fail(f"stopped by {e.reason}; run again to go on.", EXIT_STOPPED)
+        except Exception as e:
+            message = in_words(e)
+            if message is None:
+                raise
+            fail(message, EXIT_TRAINING_ERROR)
 
     app.run(guarded)
 

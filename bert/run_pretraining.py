@@ -13,6 +13,7 @@ if not __package__:  # run as a file
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
 import dataclasses
+import hashlib
 import math
 import os
 
@@ -21,7 +22,17 @@ from absl import flags, logging
 from bert import configs, files, modeling, program, text_flags, tokenization
 from bert.data import pretraining_data, pretraining_source
 from bert.errors import InputError
-from bert.training import baselines, checkpoints, devices, preflight, pretraining, recipes, run_record
+from bert.training import (
+    baselines,
+    checkpoints,
+    devices,
+    evaluations,
+    locking,
+    preflight,
+    pretraining,
+    recipes,
+    run_record,
+)
 
 FLAGS = flags.FLAGS
 
@@ -60,6 +71,21 @@ flags.DEFINE_integer(
     "max_eval_steps",
     100,
     "At most so many evaluation steps. Unless it is given, --eval_file and held-out documents are evaluated whole.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "eval_every",
+    None,
+    "Evaluate every so many steps during training too, and keep the best checkpoint in output_dir/best.",
+    lower_bound=1,
+)
+flags.DEFINE_string(
+    "best_metric", "loss", "Metric by which checkpoints are compared: less is better if it is a loss, else more."
+)
+flags.DEFINE_integer(
+    "early_stopping_patience",
+    None,
+    "End training when so many evaluations of --eval_every in a row were no better than one before.",
     lower_bound=1,
 )
 flags.DEFINE_integer("seed", 12345, "Seed of initialisation, dropout, order of examples and masking.")
@@ -101,7 +127,13 @@ def main():
     paths = ("output_dir", "input_file", "eval_file", "records_dir", "init_checkpoint")
     devices.check_paths(device, {name: FLAGS[name].value for name in paths})
 
-    config = _load_config(config_changes)
+    with locking.hold(FLAGS.output_dir) as check:
+        _run(device, recipe_phases, _load_config(config_changes), check)
+    logging.info("done: %s", FLAGS.output_dir)
+
+
+def _run(device, recipe_phases, config, check):
+    """Does what main() says, while it has the output folder to itself."""
     source = pretraining_source.Source(
         FLAGS.input_file,
         FLAGS.eval_file,
@@ -117,22 +149,26 @@ def main():
     for phase in phases:
         preflight.check_config(config, phase.max_seq_length)
     preflight.check_output_dir(FLAGS.output_dir, config, source.vocab_file)
+    checkpoints.recover(FLAGS.output_dir, pretraining.variable_shapes(config))
     init_checkpoint = _init_checkpoint(config)
     training_phases = [_with_files(phase, source.training_files, "input_file", config) for phase in phases]
     evaluation = _evaluation_phase(phases, source, config) if FLAGS.do_eval else None
+    on_the_way = _evaluations_on_the_way(phases, source, config) if FLAGS.eval_every else {}
 
+    schedule = pretraining.Schedule(
+        FLAGS.train_batch_size, FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps
+    )
     trainer = pretraining.Trainer(
         config,
         device,
-        pretraining.Schedule(
-            FLAGS.train_batch_size, FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps
-        ),
+        schedule,
         FLAGS.output_dir,
         FLAGS.seed,
         init_checkpoint=init_checkpoint,
         log_steps=FLAGS.log_steps,
         eval_batch_size=FLAGS.eval_batch_size,
         next_sentence=not FLAGS.no_nsp,
+        check=check,
         estimator_options={
             "save_checkpoints_steps": FLAGS.save_checkpoints_steps,
             "keep_checkpoint_max": FLAGS.keep_checkpoint_max,
@@ -142,11 +178,23 @@ def main():
     )
     preflight.claim_output_dir(FLAGS.output_dir, config, source.vocab_file)
     with run_record.RunRecord(FLAGS.output_dir, "run_pretraining", program.flag_values()) as record:
-        record.update(device=device.description, seed=FLAGS.seed, data=_describe(training_phases))
+        record.update(
+            device=device.description,
+            seed=FLAGS.seed,
+            settings={
+                "model": config.to_dict(),
+                **dataclasses.asdict(schedule),
+                "phases": [
+                    {"last_step": phase.last_step, "max_seq_length": phase.max_seq_length} for phase in training_phases
+                ],
+                "init_checkpoint": init_checkpoint,
+            },
+        )
+        record.set_data(_describe(training_phases))
         summary = {"total_training_steps": FLAGS.num_train_steps}
         trained = False
         if FLAGS.do_train:
-            metrics = trainer.train(training_phases, on_start=record.add_start)
+            metrics = trainer.train(training_phases, record, **on_the_way)
             trained = bool(metrics)
             if trained:
                 rate = metrics.pop("examples_per_second")
@@ -156,9 +204,8 @@ def main():
         if FLAGS.do_eval and FLAGS.do_train and not trained and results.get("global_step") == step:
             logging.info("already evaluated at step %d: masked_lm_loss %.3f", step, results["masked_lm_loss"])
         elif FLAGS.do_eval:
-            summary["eval_metrics"] = _evaluate(trainer, *evaluation, training_phases)
+            summary["eval_metrics"] = _evaluate(trainer, *evaluation, training_phases, on_the_way.get("course"))
         run_record.update_summary(FLAGS.output_dir, summary)
-    logging.info("done: %s", FLAGS.output_dir)
 
 
 def _apply_recipe():
@@ -202,6 +249,11 @@ def _check_flags():
             raise InputError(f"--{name} is needed, or a --recipe that sets it.")
     if not (FLAGS.do_train or FLAGS.do_eval):
         raise InputError("Nothing to do: give --do_train, --do_eval, or both.")
+    if FLAGS.early_stopping_patience and not FLAGS.eval_every:
+        raise InputError("--early_stopping_patience counts the evaluations of --eval_every, which is not given.")
+    metrics = [name for name in pretraining.METRICS if not (FLAGS.no_nsp and name.startswith("next_sentence"))]
+    if FLAGS.best_metric not in metrics:
+        raise InputError(f"--best_metric={FLAGS.best_metric}: there are {', '.join(metrics)}.")
 
 
 def _vocab_file():
@@ -247,13 +299,28 @@ def _evaluation_phase(phases, source, config):
     """The phase at whose end the evaluation is, with the files to evaluate on, and its number of batches."""
     step = FLAGS.num_train_steps if FLAGS.do_train else checkpoints.latest(FLAGS.output_dir)[1]
     phase = next(phase for phase in phases if step <= phase.last_step or phase is phases[-1])
-    phase = _with_files(phase, source.evaluation_files, "eval_file" if FLAGS.eval_file else "input_file", config)
-    limit = FLAGS.max_eval_steps
-    if source.has_held_out_documents and not FLAGS["max_eval_steps"].present:
-        limit = None
     if not source.has_held_out_documents:
         logging.warning("evaluating on the training records; name others with --eval_file")
-    return phase, limit
+    return _with_evaluation_files(phase, source, config), _max_eval_steps(source)
+
+
+def _with_evaluation_files(phase, source, config):
+    return _with_files(phase, source.evaluation_files, "eval_file" if FLAGS.eval_file else "input_file", config)
+
+
+def _max_eval_steps(source):
+    whole = source.has_held_out_documents and not FLAGS["max_eval_steps"].present
+    return None if whole else FLAGS.max_eval_steps
+
+
+def _evaluations_on_the_way(phases, source, config):
+    """The arguments of `Trainer.train` for evaluations during training, each on records as long as its phase's."""
+    return {
+        "course": evaluations.Evaluations(FLAGS.output_dir, FLAGS.best_metric, FLAGS.early_stopping_patience),
+        "evaluation_phases": [_with_evaluation_files(phase, source, config) for phase in phases],
+        "eval_every": FLAGS.eval_every,
+        "max_eval_steps": _max_eval_steps(source),
+    }
 
 
 def _describe(phases):
@@ -276,6 +343,7 @@ def _describe(phases):
             {
                 "files": len(phase.files),
                 "records": available,
+                "fingerprint": _fingerprint(phase),
                 "max_seq_length": phase.max_seq_length,
                 "epochs": examples / available,
                 "tokens": examples * phase.max_seq_length,
@@ -284,9 +352,22 @@ def _describe(phases):
     return description
 
 
-def _evaluate(trainer, phase, max_steps, training_phases):
+def _fingerprint(phase):
+    """What tells the records of a phase from others: that of the text they are made from, or names, sizes, counts."""
+    manifest = pretraining_data.read_manifest(phase.files[0])
+    if manifest:
+        return manifest["fingerprint"]
+    content = [(os.path.basename(path), files.size(path), count) for path, count in zip(phase.files, phase.counts)]
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+
+
+def _evaluate(trainer, phase, max_steps, training_phases, course):
     """Evaluates, and writes and prints the results beside those of guessing."""
-    results = trainer.evaluate(phase, max_steps)
+    done = course.get(checkpoints.latest(FLAGS.output_dir)[1]) if course else None
+    if done and done["max_seq_length"] == phase.max_seq_length:
+        results = {name: value for name, value in done.items() if name != "max_seq_length"}
+    else:
+        results = trainer.evaluate(phase, max_steps)
     run_record.write_results(FLAGS.output_dir, results)
     vocab_size = trainer.config.vocab_size
     guesses = baselines.masked_lm_losses(

@@ -234,7 +234,7 @@ def test_a_folder_of_another_model_is_refused(run, tmp_path, tiny_model):
     (other / "vocab.txt").write_bytes((tiny_model / "vocab.txt").read_bytes())
     with pytest.raises(InputError, match=r"trained with num_hidden_layers=2 .* has num_hidden_layers=3"):
         run(output_dir=tmp_path / "out", bert_config_file=other / "bert_config.json")
-    with pytest.raises(InputError, match=r"intermediate/dense/bias has shape \[64\] there but \[128\]"):
+    with pytest.raises(InputError, match=r"intermediate/dense/kernel has shape \[32, 64\] there but \[32, 128\]"):
         (other / "bert_config.json").write_text(json.dumps({**config, "intermediate_size": 128}))
         run(
             output_dir=tmp_path / "new",

@@ -1,13 +1,22 @@
 """Where a training starts from: its own newest checkpoint, another model's, or nothing."""
 
 import dataclasses
+import os
 import re
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from bert import modeling
-from bert.errors import InputError
+from bert import files, modeling
+from bert.errors import InputError, in_words
+from bert.training import guards
+
+STATE_FILE = "checkpoint"
+DAMAGED = "damaged-"
+_CHECKPOINT_FILE = re.compile(r"(?P<name>model\.ckpt-(?P<step>\d+))(\.|_temp)")
+# What reading a checkpoint that is cut short, changed or incomplete ends with.
+_DAMAGE = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +38,106 @@ class Initialisation:
 
 def latest(output_dir):
     """Path prefix of the newest checkpoint in a folder and its global step; (None, 0) if there is none."""
-    checkpoint = tf.train.latest_checkpoint(output_dir)
-    if checkpoint is None:
+    step = _named_step(output_dir)
+    if step is None:
         return None, 0
-    return checkpoint, int(re.search(r"-(\d+)$", checkpoint).group(1))
+    return os.path.join(output_dir, f"model.ckpt-{step}"), step
+
+
+def recover(output_dir, variables):
+    """Makes the newest undamaged checkpoint of a folder the one that a training goes on from.
+
+    Every value of the checkpoint that the file "checkpoint" names is read, which checks it against its checksums. One
+    that is damaged is set aside under the name damaged-model.ckpt-N, and the one before is looked at. What a process
+    that was killed left half-written is removed. If the file "checkpoint" is lost or names nothing that is there, the
+    newest checkpoint in the folder counts.
+
+    Args:
+      output_dir: folder of the run; it need not exist.
+      variables: dict from the names of the model's trainable variables to their shapes (lists).
+
+    Returns:
+      As `latest`.
+
+    Raises:
+      InputError: a checkpoint that is whole is one of another model.
+    """
+    found = {}  # step to names of the checkpoint's files
+    for name in files.list_folder(output_dir):
+        match = _CHECKPOINT_FILE.match(name)
+        if match and (match[3] == "_temp" or "tempstate" in name):
+            _remove_tree(os.path.join(output_dir, name))
+        elif match:
+            found.setdefault(int(match["step"]), []).append(name)
+    steps = sorted(found, reverse=True)
+    named = _named_step(output_dir)
+    if named in found:
+        steps = [step for step in steps if step <= named]
+    elif steps:
+        logging.warning("%s: %s is lost or damaged: looking for checkpoints", output_dir, STATE_FILE)
+    for i, step in enumerate(steps):
+        checkpoint = os.path.join(output_dir, f"model.ckpt-{step}")
+        damage = guards.Patience(f"reading {checkpoint}").call(lambda path=checkpoint: _damage(path, variables))
+        if damage is None:
+            if step != named:
+                _write_state(output_dir, steps[i:])
+            return checkpoint, step
+        logging.warning("%s is damaged (%s): set aside as %smodel.ckpt-%d", checkpoint, damage, DAMAGED, step)
+        for name in found[step]:
+            files.rename(os.path.join(output_dir, name), os.path.join(output_dir, DAMAGED + name))
+    if steps:
+        logging.warning("%s: no checkpoint is left: training begins anew", output_dir)
+        if files.exists(os.path.join(output_dir, STATE_FILE)):
+            files.remove(os.path.join(output_dir, STATE_FILE))
+    return None, 0
+
+
+def _named_step(output_dir):
+    """The step of the checkpoint that the file "checkpoint" names, or None."""
+    path = os.path.join(output_dir, STATE_FILE)
+    if not files.exists(path):
+        return None
+    with files.open_file(path) as f:
+        # Not parsed by TensorFlow, which raises or logs in many ways at a file that is cut short.
+        match = re.match(rb'model_checkpoint_path: ".*model\.ckpt-(\d+)"\s', f.read())
+    return int(match[1]) if match else None
+
+
+def _write_state(output_dir, steps):
+    """Writes the file "checkpoint" for the checkpoints of some steps, newest first."""
+    with files.atomic_write(os.path.join(output_dir, STATE_FILE), "w") as f:
+        f.write(f'model_checkpoint_path: "model.ckpt-{steps[0]}"\n')
+        f.writelines(f'all_model_checkpoint_paths: "model.ckpt-{step}"\n' for step in reversed(steps))
+
+
+def _damage(checkpoint, variables):
+    """Says what is wrong with the files of a checkpoint; None if nothing is."""
+    try:
+        reader = tf.train.load_checkpoint(checkpoint)
+        shapes = reader.get_variable_to_shape_map()
+        for name in shapes:
+            value = reader.get_tensor(name)
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                return f"{name} is not finite"
+    except _DAMAGE as e:
+        return in_words(e) or e.message.splitlines()[0]
+    except (ValueError, RuntimeError, IndexError) as e:  # how the reader's Python side reports some of the same
+        return str(e).strip().splitlines()[0]
+    wanted = {**variables, "global_step": []}
+    for name, shape in variables.items():
+        wanted.update({f"{name}/adam_m": shape, f"{name}/adam_v": shape})
+    for name, shape in wanted.items():
+        if shapes.get(name) != list(shape):
+            there = f"has {name} with shape {shapes[name]}" if name in shapes else f"lacks {name}"
+            raise InputError(
+                f"{checkpoint} {there}, which in this training has shape {list(shape)}. It belongs to another model: "
+                f"take another --output_dir, or name it as --init_checkpoint of a new one."
+            )
+    return None
+
+
+def _remove_tree(path):
+    tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else files.remove(path)
 
 
 def read_shapes(checkpoint, flag="init_checkpoint"):
@@ -100,22 +205,23 @@ def log_initialisation(initialisation):
     )
 
 
-def initialise(init_checkpoint, use_tpu):
-    """Makes the graph's trainable variables start from a checkpoint, as far as it has them.
+def scaffold_function(init_checkpoint, patience=None):
+    """Returns the `scaffold_fn` of a TPUEstimatorSpec.
 
-    Returns:
-      A function that makes the scaffold, or None. (On a TPU the values are set when the session is made.)
+    Args:
+      init_checkpoint: path prefix of a checkpoint that the graph's trainable variables start from, as far as it has
+        them; or None.
+      patience: the `guards.Patience` that bounds the attempts to make a session; None: one of its own.
     """
-    assignment_map, _ = modeling.get_assignment_map_from_checkpoint(tf.trainable_variables(), init_checkpoint)
-    if use_tpu:
+    variables = tf.trainable_variables() if init_checkpoint else []
 
-        def scaffold_fn():
+    def scaffold_fn():
+        if init_checkpoint:
+            assignment_map, _ = modeling.get_assignment_map_from_checkpoint(variables, init_checkpoint)
             tf.train.init_from_checkpoint(init_checkpoint, assignment_map)
-            return tf.train.Scaffold()
+        return guards.Scaffold(patience)
 
-        return scaffold_fn
-    tf.train.init_from_checkpoint(init_checkpoint, assignment_map)
-    return None
+    return scaffold_fn
 
 
 def _some(names, limit=4):

@@ -1,6 +1,12 @@
-"""The TPUEstimator of a run: one place for its configuration on every device."""
+"""The TPUEstimator of a run: one place for its configuration on every device, and for how it trains."""
 
 import tensorflow.compat.v1 as tf
+
+from bert import stopping
+from bert.errors import TrainingError
+from bert.training import checkpoints, guards
+
+SAVE_CHECKPOINTS_STEPS = 1000
 
 
 def make(
@@ -11,7 +17,7 @@ def make(
     train_batch_size,
     eval_batch_size=None,
     predict_batch_size=None,
-    save_checkpoints_steps=1000,
+    save_checkpoints_steps=SAVE_CHECKPOINTS_STEPS,
     keep_checkpoint_max=5,
     iterations_per_loop=1000,
     num_tpu_cores=None,
@@ -57,3 +63,30 @@ def make(
         eval_batch_size=eval_batch_size,
         predict_batch_size=predict_batch_size,
     )
+
+
+def train(estimator, input_fn, last_step, learning_rate, check=None):
+    """Trains to a global step, or ends with an error that tells why not.
+
+    Args:
+      estimator: as `make` returns it, with a `guards.SaverHook` among the hooks of its model function.
+      input_fn: its input function.
+      last_step: global step at which to return.
+      learning_rate: function from the global step to the learning rate used in that step.
+      check: function called after every step, before anything of the step is saved; it may raise.
+
+    Raises:
+      TrainingError: the loss is not a number, or the training ended early for another reason.
+      stopping.Stopped: a signal came; a checkpoint has been saved.
+    """
+    # Before Estimator's own check of the loss, which comes before the hooks of the model function.
+    hooks = [guards.FiniteLossHook(learning_rate), guards.StopHook()]
+    if check:
+        hooks.insert(0, guards.CallHook(check))
+    with stopping.after_step():
+        estimator.train(input_fn, hooks=hooks, max_steps=last_step)
+    step = checkpoints.latest(estimator.model_dir)[1]
+    if step < last_step:
+        raise TrainingError(
+            f"The training returned without an error at step {step}, before step {last_step}. Run again to go on."
+        )

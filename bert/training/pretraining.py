@@ -7,10 +7,16 @@ from absl import logging
 
 from bert import modeling, optimization, pretraining_heads
 from bert.data import input_pipeline
-from bert.errors import TrainingError
-from bert.training import checkpoints, estimator
-from bert.training.guards import FiniteLossHook
+from bert.training import checkpoints, estimator, evaluations, guards
 from bert.training.progress import ProgressHook, TrainingMetrics
+
+METRICS = (
+    "loss",
+    "masked_lm_loss",
+    "masked_lm_accuracy",
+    "next_sentence_loss",
+    "next_sentence_accuracy",
+)  # of an evaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +108,14 @@ def build_losses(config, features, is_training, use_one_hot_embeddings, next_sen
 
 
 def model_fn_builder(
-    config, init_checkpoint, schedule, use_tpu, use_one_hot_embeddings, next_sentence=True, make_hooks=None
+    config,
+    init_checkpoint,
+    schedule,
+    use_tpu,
+    use_one_hot_embeddings,
+    next_sentence=True,
+    make_hooks=None,
+    patience=None,
 ):
     """Returns the model function for TPUEstimator.
 
@@ -114,13 +127,14 @@ def model_fn_builder(
       use_one_hot_embeddings: whether embeddings are looked up by a matrix product.
       next_sentence: whether next sentence prediction is a part of the loss and of the metrics.
       make_hooks: function from a `TrainingMetrics` to the hooks of the training.
+      patience: the `guards.Patience` with which sessions are made.
     """
 
     def model_fn(features, labels, mode, params):
         del labels, params
         is_training = mode == tf.estimator.ModeKeys.TRAIN
         loss, outputs = build_losses(config, features, is_training, use_one_hot_embeddings, next_sentence)
-        scaffold_fn = checkpoints.initialise(init_checkpoint, use_tpu) if init_checkpoint else None
+        scaffold_fn = checkpoints.scaffold_function(init_checkpoint, patience)
         if not is_training:
             return tf.estimator.tpu.TPUEstimatorSpec(
                 mode=mode,
@@ -223,6 +237,7 @@ class Trainer:
       log_steps: steps between two reports of progress.
       eval_batch_size: examples per evaluation step.
       next_sentence: whether next sentence prediction is trained.
+      check: function called after every step; it may raise.
     """
 
     config: modeling.BertConfig
@@ -235,13 +250,18 @@ class Trainer:
     log_steps: int = 100
     eval_batch_size: int = 8
     next_sentence: bool = True
+    check: object = None
 
-    def train(self, phases, on_start=None):
+    def train(self, phases, record=None, course=None, evaluation_phases=None, eval_every=None, max_eval_steps=None):
         """Trains through the phases that are not behind the newest checkpoint.
 
         Args:
           phases: list of `Phase` in order.
-          on_start: function that is told the global step at which the training begins.
+          record: a `run_record.RunRecord` that is told of the start and the progress, or None.
+          course: an `evaluations.Evaluations`, if the training is evaluated on the way.
+          evaluation_phases: then a list like `phases`, with the files to evaluate on.
+          eval_every: then the number of steps between two evaluations.
+          max_eval_steps: as of `evaluate`.
 
         Returns:
           A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
@@ -254,24 +274,34 @@ class Trainer:
                 step,
                 total,
             )
-            return {}
-        if checkpoint:
-            logging.info("resuming from %s at step %d", checkpoint, step)
-        if on_start:
-            on_start(step)
+        else:
+            if checkpoint:
+                logging.info("resuming from %s at step %d", checkpoint, step)
+            if record:
+                record.add_start(step)
         metrics = {}
-        for phase in phases:
-            if step < phase.last_step:
-                metrics = self._train_phase(phase)
-                step = checkpoints.latest(self.output_dir)[1]
-                if step < phase.last_step:
-                    raise TrainingError(
-                        f"The training returned at step {step} without an error, before step {phase.last_step}."
-                    )
+        for i, phase in enumerate(phases):
+            while phase.first_step <= step <= phase.last_step:
+                if course and step > phase.first_step:
+                    # Asked before training too: the evaluation may have been interrupted.
+                    due = step % eval_every == 0 or step == phase.last_step
+                    if due and course.get(step) is None:
+                        results = {
+                            **self.evaluate(evaluation_phases[i], max_eval_steps),
+                            "max_seq_length": phase.max_seq_length,
+                        }
+                        course.add(results, checkpoints.latest(self.output_dir)[0])
+                    if course.is_enough(step):
+                        return metrics
+                if step == phase.last_step:
+                    break
+                step = evaluations.next_pause(step, eval_every if course else None, phase.last_step)
+                metrics = self._train_phase(phase, step, record)
         return metrics
 
-    def _train_phase(self, phase):
+    def _train_phase(self, phase, last_step, record):
         progress = None
+        patience = guards.Patience("making a session for the training")
 
         def make_hooks(metrics):
             nonlocal progress
@@ -283,10 +313,21 @@ class Trainer:
                 seq_length=phase.max_seq_length,
                 learning_rate=self.schedule.learning_rate_at,
                 log_steps=self.log_steps,
+                on_report=record.report if record else None,
             )
-            return [progress]
+            return [
+                guards.ProgressGuard(patience),
+                progress,
+                guards.SaverHook(
+                    self.output_dir,
+                    self.estimator_options.get("save_checkpoints_steps", estimator.SAVE_CHECKPOINTS_STEPS),
+                    self.schedule.learning_rate_at,
+                    on_save=record.saved if record else None,
+                ),
+            ]
 
-        self._estimator(make_hooks).train(
+        estimator.train(
+            self._estimator(make_hooks, patience),
             input_pipeline.training_input_fn(
                 phase.files,
                 phase.counts,
@@ -296,9 +337,9 @@ class Trainer:
                 self.schedule.train_batch_size,
                 phase.first_step,
             ),
-            # Before Estimator's own check of the loss, which comes before the hooks of the model function.
-            hooks=[FiniteLossHook(self.schedule.learning_rate_at)],
-            max_steps=phase.last_step,
+            last_step,
+            self.schedule.learning_rate_at,
+            check=self.check,
         )
         return {**progress.latest, "examples_per_second": progress.examples_per_second}
 
@@ -323,7 +364,7 @@ class Trainer:
         results["loss"] = results["masked_lm_loss"] + results.get("next_sentence_loss", 0.0)
         return dict(results)
 
-    def _estimator(self, make_hooks=None):
+    def _estimator(self, make_hooks=None, patience=None):
         return estimator.make(
             model_fn_builder(
                 self.config,
@@ -333,6 +374,7 @@ class Trainer:
                 use_one_hot_embeddings=self.device.use_tpu,
                 next_sentence=self.next_sentence,
                 make_hooks=make_hooks,
+                patience=patience,
             ),
             self.device,
             self.output_dir,

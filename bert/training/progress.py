@@ -54,7 +54,9 @@ class ProgressHook(tf.estimator.SessionRunHook):
     minute. The same values go to the event files in `output_dir`.
     """
 
-    def __init__(self, metrics, output_dir, last_step, batch_size, seq_length, learning_rate, log_steps):
+    def __init__(
+        self, metrics, output_dir, last_step, batch_size, seq_length, learning_rate, log_steps, on_report=None
+    ):
         """Sets up the hook.
 
         Args:
@@ -65,7 +67,9 @@ class ProgressHook(tf.estimator.SessionRunHook):
           seq_length: tokens per example.
           learning_rate: function from the global step to the learning rate used in that step.
           log_steps: steps between two reports.
+          on_report: function of the step and a dict of its metrics, called at each report.
         """
+        self._on_report = on_report
         self._metrics = metrics
         self._output_dir = output_dir
         self._last_step = last_step
@@ -130,6 +134,8 @@ class ProgressHook(tf.estimator.SessionRunHook):
             tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=v) for tag, v in self.latest.items()]),
             step,
         )
+        if self._on_report:
+            self._on_report(step, self.latest)
         if self._bar is not None:
             self._bar.set_postfix_str(self._rates())
         else:

@@ -6,22 +6,27 @@ import os
 import platform
 import subprocess
 import sys
+import time
 
 import numpy
 import tensorflow as tf
+from absl import logging
 
 from bert import __version__, files
+from bert.errors import in_words
 
 FILE_NAME = "run.json"
 SUMMARY_FILE = "training_summary.json"
 RESULTS_FILE = "eval_results.txt"
+_UPDATE_SECONDS = 20.0  # at most so often is a report of progress written: in a bucket every write is an upload
 
 
 class RunRecord:
     """The content of `run.json` in an output folder, written anew at every change.
 
     A folder may see many runs of the program, as a training is interrupted and resumed or evaluated later: the
-    record is the newest run's, and `starts` counts all of them with the step each began at.
+    record is the newest run's, and `starts` lists all beginnings of training with the step of each, and how the run
+    before had ended. A run whose status is "running" while no process holds the folder was killed.
     """
 
     def __init__(self, output_dir, program, flags):
@@ -43,27 +48,58 @@ class RunRecord:
             "start": _now(),
             "end": None,
             "starts": before.get("starts", []),
+            **{key: before[key] for key in ("data", "step", "metrics", "last_checkpoint") if key in before},
         }
+        self._before = before
+        self._written = 0.0
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, traceback):
         if kind is None:
-            self.update(status="finished", end=_now())
+            end = {"status": "finished"}
         elif issubclass(kind, Exception):
-            self.update(status="failed", end=_now(), reason=f"{kind.__name__}: {error}")
+            end = {"status": "failed", "reason": in_words(error) or f"{kind.__name__}: {error}"}
         else:
-            self.update(status="stopped", end=_now(), reason=kind.__name__)
+            end = {"status": "stopped", "reason": str(error) or kind.__name__}
+        try:
+            self.update(end=_now(), **end)
+        except (OSError, tf.errors.OpError) as e:
+            if kind is None:
+                raise
+            # The disk that made the run fail may refuse this too, and must not hide the reason.
+            logging.warning("%s", in_words(e) or e)
 
     def update(self, **entries):
         """Sets entries and writes the file."""
         self.content.update(entries)
         write_json(self._path, self.content)
+        self._written = time.monotonic()
+
+    def set_data(self, data):
+        """Records what is trained on, and warns if it is not what the training began with."""
+        now = [entry["fingerprint"] for entry in data]
+        before = [entry.get("fingerprint") for entry in self._before.get("data", [])]
+        if self.content["starts"] and before and before != now:
+            logging.warning("%s: the training began with other data than it goes on with", self._path)
+        self.update(data=data)
+
+    def report(self, step, metrics):
+        """Records the progress of a training, as often as is reasonable."""
+        self.content.update(step=int(step), metrics=dict(metrics), updated=_now())
+        if time.monotonic() - self._written > _UPDATE_SECONDS:
+            self.update()
+
+    def saved(self, step):
+        """Records that a checkpoint is complete."""
+        self.update(step=step, last_checkpoint={"step": step, "time": _now()})
 
     def add_start(self, step):
         """Records that training begins, or goes on, at a global step."""
-        self.content["starts"].append({"time": _now(), "step": step})
+        before = self._before.get("status")
+        ended = "killed" if before == "running" else before
+        self.content["starts"].append({"time": _now(), "step": step, "run_before": ended})
         self.update()
 
 
