@@ -4,19 +4,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bert.data import input_pipeline
+from bert.data import input_pipeline, records
 
 SEQ_LENGTH = 8
 PREDICTIONS = 2
-NAMES = (
-    "input_ids",
-    "input_mask",
-    "segment_ids",
-    "masked_lm_positions",
-    "masked_lm_ids",
-    "masked_lm_weights",
-    "next_sentence_labels",
-)
+NAMES = records.FEATURE_NAMES
 
 
 def write_records(path, first_id, count):
