@@ -30,6 +30,10 @@ _WRITE_ERRORS = (
 )
 
 
+# Bytes from which on the user is told what is going to be used.
+_WORTH_TELLING = 100e6
+
+
 def is_remote(path):
     """True if `path` has a scheme, such as ``gs://bucket/name``."""
     return "://" in str(path)
@@ -210,7 +214,8 @@ def check_space(folder, size, purpose):
       InputError: less than `size` bytes are free.
     """
     free = shutil.disk_usage(folder).free
-    logging.info("%.1f MB wanted in %s for %s; %.1f MB free.", size / 1e6, folder, purpose, free / 1e6)
+    if size > _WORTH_TELLING:
+        logging.info("%.0f MB wanted in %s for %s; %.0f MB free.", size / 1e6, folder, purpose, free / 1e6)
     if size > free:
         raise InputError(
             f"{folder}: {size / 1e6:.0f} MB are wanted for {purpose}, but only {free / 1e6:.0f} MB are free."

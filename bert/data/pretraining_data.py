@@ -358,7 +358,6 @@ def _plan(folder, settings, num_workers):
         for rows in workers.map_in_order(_make_planner, (folder, settings), units, num_workers):
             f.write(rows)
             counts.append(len(rows) // planning.ROW.itemsize)
-    logging.info("Planned %d instances.", sum(counts))
     return np.array(counts, np.int64)
 
 

@@ -81,7 +81,7 @@ class Source:
         text_bytes = sum(files.size(path) for path in texts)
         num_shards = max(_MIN_SHARDS, math.ceil(2 * text_bytes * settings.dupe_factor / _BYTES_PER_SHARD))
         outputs = [os.path.join(folder, f"{i:05d}-of-{num_shards:05d}.tfrecord") for i in range(num_shards)]
-        pretraining_data.create(
+        manifest = pretraining_data.create(
             texts,
             self.vocab_file,
             outputs,
@@ -89,6 +89,16 @@ class Source:
             num_workers=self.num_workers,
             split=split,
             held_out_fraction=self.held_out_fraction,
+        )
+        logging.info(
+            "%s: %d records of length %d from %d documents, %d sentences, %d tokens%s",
+            {"train": "training text", "held_out": "held-out text"}.get(split, pattern),
+            manifest.records,
+            max_seq_length,
+            manifest.documents,
+            manifest.sentences,
+            manifest.text_tokens,
+            " (made before)" if manifest.kept == len(outputs) else "",
         )
         return outputs
 

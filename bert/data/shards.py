@@ -213,7 +213,7 @@ def _publish(temporary, path, manifest):
             os.replace(temporary, path)
         with files.atomic_write(described, "w") as f:
             f.write(json.dumps(manifest, indent=2) + "\n")
-    logging.info("Wrote %d records to %s.", manifest["records"], path)
+    logging.debug("Wrote %d records to %s.", manifest["records"], path)
 
 
 def _make_bucket_writer(folder, vocab, settings, dealing):
