@@ -1,5 +1,6 @@
 """Where a training starts from: its own newest checkpoint, another model's, or nothing."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -66,7 +67,7 @@ def recover(output_dir, variables):
     for name in files.list_folder(output_dir):
         match = _CHECKPOINT_FILE.match(name)
         if match and (match[3] == "_temp" or "tempstate" in name):
-            _remove_tree(os.path.join(output_dir, name))
+            _remove_leftover(os.path.join(output_dir, name))
         elif match:
             found.setdefault(int(match["step"]), []).append(name)
     steps = sorted(found, reverse=True)
@@ -136,8 +137,10 @@ def _damage(checkpoint, variables):
     return None
 
 
-def _remove_tree(path):
-    tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else files.remove(path)
+def _remove_leftover(path):
+    # Only tidying up: what cannot be removed now is in nobody's way.
+    with contextlib.suppress(OSError, tf.errors.OpError):
+        tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else files.remove(path)
 
 
 def read_shapes(checkpoint, flag="init_checkpoint"):

@@ -69,8 +69,13 @@ class Storage:
         with _NO_PROXY.open(f"{self.url}/storage/v1/b/{self.bucket}/o/{name}?alt=media", timeout=10) as f:
             return f.read()
 
+    def write(self, name, content):
+        """Writes an object."""
+        name = urllib.parse.quote(name, safe="")
+        self._ask(f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={name}", content)
+
     def _ask(self, path, content=None, method=None):
-        data = None if content is None else json.dumps(content).encode()
+        data = content if isinstance(content, (bytes, type(None))) else json.dumps(content).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         with _NO_PROXY.open(request, timeout=10) as f:
             return json.loads(f.read() or b"null")
