@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 
@@ -10,14 +11,14 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from bert import files, modeling
-from bert.errors import InputError, in_words
+from bert.errors import InputError
 from bert.training import guards
 
 STATE_FILE = "checkpoint"
 DAMAGED = "damaged-"
 _CHECKPOINT_FILE = re.compile(r"(?P<name>model\.ckpt-(?P<step>\d+))(\.|_temp)")
-# What reading a checkpoint that is cut short, changed or incomplete ends with.
-_DAMAGE = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
+# What the reader of checkpoints ends with, whatever the cause.
+_READER_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +79,8 @@ def recover(output_dir, variables):
         logging.warning("%s: %s is lost or damaged: looking for checkpoints", output_dir, STATE_FILE)
     for i, step in enumerate(steps):
         checkpoint = os.path.join(output_dir, f"model.ckpt-{step}")
-        damage = guards.Patience(f"reading {checkpoint}").call(lambda path=checkpoint: _damage(path, variables))
+        patience = guards.Patience(f"reading {checkpoint}")
+        damage = patience.call(functools.partial(_damage, checkpoint, found[step], variables))
         if damage is None:
             if step != named:
                 _write_state(output_dir, steps[i:])
@@ -111,19 +113,22 @@ def _write_state(output_dir, steps):
         f.writelines(f'all_model_checkpoint_paths: "model.ckpt-{step}"\n' for step in reversed(steps))
 
 
-def _damage(checkpoint, variables):
-    """Says what is wrong with the files of a checkpoint; None if nothing is."""
+def _damage(checkpoint, names, variables):
+    """Says what is wrong with a checkpoint of these files; None if nothing is."""
     try:
-        reader = tf.train.load_checkpoint(checkpoint)
-        shapes = reader.get_variable_to_shape_map()
-        for name in shapes:
-            value = reader.get_tensor(name)
-            if value.dtype.kind == "f" and not np.isfinite(value).all():
-                return f"{name} is not finite"
-    except _DAMAGE as e:
-        return in_words(e) or e.message.splitlines()[0]
-    except (ValueError, RuntimeError, IndexError) as e:  # how the reader's Python side reports some of the same
-        return str(e).strip().splitlines()[0]
+        shapes = _read_whole(checkpoint)
+    except _READER_ERRORS:
+        # The reader reports a storage that does not answer in the same way: reading the bytes raises then.
+        for name in names:
+            with files.open_file(os.path.join(os.path.dirname(checkpoint), name)) as f:
+                while f.read(1 << 24):
+                    pass
+        try:
+            shapes = _read_whole(checkpoint)
+        except _READER_ERRORS as e:
+            return str(getattr(e, "message", e)).strip().splitlines()[0]
+    if shapes is None:
+        return "it holds values that are not finite"
     wanted = {**variables, "global_step": []}
     for name, shape in variables.items():
         wanted.update({f"{name}/adam_m": shape, f"{name}/adam_v": shape})
@@ -135,6 +140,21 @@ def _damage(checkpoint, variables):
                 f"take another --output_dir, or name it as --init_checkpoint of a new one."
             )
     return None
+
+
+def _read_whole(checkpoint):
+    """Reads every value, which checks it against its checksum.
+
+    Returns:
+      Dict from names to shapes; None if a value is not finite.
+    """
+    reader = tf.train.load_checkpoint(checkpoint)
+    shapes = reader.get_variable_to_shape_map()
+    for name in shapes:
+        value = reader.get_tensor(name)
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            return None
+    return shapes
 
 
 def _remove_leftover(path):
