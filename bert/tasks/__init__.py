@@ -1,0 +1,1 @@
+"""Labels, files and scores of fine-tuning tasks; one class per family of tasks."""
