@@ -22,7 +22,7 @@ from absl import logging
 
 from bert import files, tokenization
 from bert.data import corpus as corpora
-from bert.data import planning, records, shards, token_store, workers
+from bert.data import planning, records, shards, text, token_store, workers
 from bert.errors import InputError
 
 FORMAT = 1
@@ -236,7 +236,10 @@ def _fingerprint(digests, vocab_digest, settings, split, held_out_fraction):
         "format": FORMAT,
         "text": digests,
         "vocabulary": vocab_digest,
-        "settings": dataclasses.asdict(settings),
+        "settings": {
+            **dataclasses.asdict(settings),
+            "segment_sentences": settings.segment_sentences and text.segmentation_version(),
+        },
         "split": split,
         "held_out_fraction": 0.0 if split == "all" else held_out_fraction,
     }

@@ -6,6 +6,7 @@ sentence.
 """
 
 import codecs
+import importlib.metadata
 
 from bert import files
 from bert.errors import InputError
@@ -36,6 +37,11 @@ def read_blocks(path, encoding="utf-8", segment_sentences=False, language="en", 
     """
     blocks = _whole_lines(_decoded(path, encoding, block_bytes))
     return _sentences(blocks, language) if segment_sentences else blocks
+
+
+def segmentation_version():
+    """Name and version of the library that finds sentences; versions cut differently."""
+    return f"sentencex {importlib.metadata.version('sentencex')}"
 
 
 def segment(text, language="en"):

@@ -115,7 +115,7 @@ def open_stores(paths, digests, vocab, vocab_digest, settings, folder, num_worke
         "vocabulary": vocab_digest,
         "do_lower_case": settings.do_lower_case,
         "strip_accents": settings.strip_accents,
-        "segment_sentences": settings.segment_sentences,
+        "segment_sentences": settings.segment_sentences and text.segmentation_version(),
         "input_encoding": settings.input_encoding,
     }
     targets = []

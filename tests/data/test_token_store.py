@@ -7,7 +7,7 @@ import pytest
 
 from bert import tokenization
 from bert.data import corpus as corpora
-from bert.data import token_store
+from bert.data import text, token_store
 from bert.data.pretraining_data import Settings
 from bert.errors import InputError
 
@@ -196,3 +196,16 @@ def test_held_out_share_and_stability():
     assert not corpora.held_out(hashes, 0.0).any()
     assert corpora.held_out(hashes, 1.0).all()
     assert corpora.held_out(hashes, 0.2)[tenth].all()
+
+
+def test_another_version_of_sentence_segmentation_makes_another_store(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text("Ab a. B c.\n")
+    split, whole = Settings(segment_sentences=True), Settings()
+    (first,) = open_stores(tmp_path, [path], settings=split)
+    assert open_stores(tmp_path, [path], settings=split)[0].cached
+    open_stores(tmp_path, [path], settings=whole)
+    monkeypatch.setattr(text, "segmentation_version", lambda: "sentencex 0.0")
+    (other,) = open_stores(tmp_path, [path], settings=split)
+    assert not other.cached and other.folder != first.folder
+    assert open_stores(tmp_path, [path], settings=whole)[0].cached
