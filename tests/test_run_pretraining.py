@@ -1,10 +1,14 @@
 """The program from text to results, resumed and undisturbed, and what it refuses before the first step."""
 
+import contextlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,7 +18,8 @@ from absl.testing import flagsaver
 
 from bert import run_pretraining
 from bert.data import records
-from bert.errors import InputError, TrainingError
+from bert.errors import InputError, TrainingError, in_words
+from bert.training import checkpoints
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ORIGINAL_RESULTS = [
@@ -91,7 +96,9 @@ def test_from_text_to_a_folder_that_stands_alone(run, tmp_path, tiny_model, tiny
     assert record["status"] == "finished"
     assert [start["step"] for start in record["starts"]] == [0]
     assert record["flags"]["train_batch_size"] == 8
-    assert record["data"][0]["epochs"] > 0
+    assert record["data"][0]["epochs"] > 0 and len(record["data"][0]["fingerprint"]) == 32
+    assert record["settings"]["num_warmup_steps"] == 3 and record["settings"]["model"]["hidden_size"] == 32
+    assert record["last_checkpoint"]["step"] == 12 and record["metrics"]["loss"] > 0
 
     before = {path: path.stat().st_mtime_ns for path in out.glob("model.ckpt-*")}
     caplog.set_level("INFO")
@@ -176,6 +183,108 @@ def test_a_loss_that_is_not_a_number_stops_the_run(run, tmp_path):
     assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
 
 
+def test_the_best_checkpoint_is_kept_and_training_stops_when_nothing_gets_better(run, tmp_path, caplog):
+    options = {"output_dir": tmp_path, "eval_every": 3, "early_stopping_patience": 2, "do_eval": True}
+    caplog.set_level("INFO")
+    run(learning_rate=0.0, **options)
+    assert "stopping early at step 9" in caplog.text
+    lines = [json.loads(line) for line in (tmp_path / "evaluations.jsonl").read_text().splitlines()]
+    assert [line["global_step"] for line in lines] == [3, 6, 9]
+    assert {line["max_seq_length"] for line in lines} == {32}
+    assert len({line["loss"] for line in lines}) == 1
+    assert float(results(tmp_path)["loss"]) == lines[-1]["loss"]
+    assert tf.train.latest_checkpoint(str(tmp_path / "best")) == str(tmp_path / "best" / "model.ckpt-3")
+    assert {path.name for path in (tmp_path / "best").iterdir() if "ckpt" not in path.name} == {
+        "bert_config.json",
+        "checkpoint",
+        "vocab.txt",
+    }
+    caplog.clear()
+    run(learning_rate=0.0, **options)
+    assert "stopping early at step 9" in caplog.text and not (tmp_path / "model.ckpt-12.index").exists()
+    assert "step 10 of" not in caplog.text
+    # With more patience it goes on, and what is better replaces what was best.
+    run(learning_rate=1e-2, **{**options, "early_stopping_patience": 5})
+    assert (tmp_path / "best" / "model.ckpt-12.index").exists()
+    assert not list((tmp_path / "best").glob("model.ckpt-3*"))
+
+
+def test_a_lost_input_file_is_named_and_training_goes_on_when_it_is_back(run, tmp_path, record_file):
+    path = tmp_path / "input.tfrecord"
+    records_once = record_file.read_bytes()
+    path.write_bytes(records_once)
+    options = {"input_file": path, "output_dir": tmp_path / "out", "train_batch_size": 512, "num_train_steps": 24}
+
+    def lose():
+        while not (tmp_path / "out" / "model.ckpt-4.index").exists():
+            time.sleep(0.001)
+        path.unlink()
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    with pytest.raises(tf.errors.NotFoundError) as error:
+        run(**options)
+    thread.join()
+    assert in_words(error.value) == f"A file or bucket is missing: {path}; No such file or directory."
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (record["status"], record["reason"]) == ("failed", in_words(error.value))
+    with pytest.raises(InputError, match=r"--input_file: no file matches '.*input.tfrecord'"):
+        run(**options)
+    path.write_bytes(records_once)
+    run(**options)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert [start["run_before"] for start in record["starts"]] == [None, "failed"]
+    assert record["starts"][1]["step"] >= 4 and record["last_checkpoint"]["step"] == 24
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A function that makes a file system in memory of some MB, or changes it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", folder]
+        if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("needs the right to mount a file system")
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "--lazy", folder], capture_output=True)
+
+
+def test_a_full_or_read_only_disk_is_named_and_training_goes_on_when_mended(run, small_disk):
+    disk = small_disk("size=9m")
+    filler = disk / "filler"
+    out = disk / "out"
+
+    def fill():
+        while not (out / "model.ckpt-4.meta").exists() and not error:
+            time.sleep(0.001)
+        with open(filler, "wb") as f, contextlib.suppress(OSError):
+            while True:
+                f.write(bytes(1000))
+                f.flush()
+
+    error = []
+    thread = threading.Thread(target=fill)
+    thread.start()
+    try:
+        run(output_dir=out, num_train_steps=40)
+    except (tf.errors.OpError, OSError) as e:
+        error.append(e)
+    thread.join()
+    assert "No space left on device" in in_words(error[0])
+    small_disk("remount,ro")
+    with pytest.raises(InputError, match=r"run.lock: cannot be written: Read-only file system"):
+        run(output_dir=out, num_train_steps=40)
+    small_disk("remount,rw,size=40m")
+    run(output_dir=out, num_train_steps=40)
+    starts = json.loads((out / "run.json").read_text())["starts"]
+    assert starts[-1]["step"] >= 4
+    assert checkpoints.latest(str(out))[1] == 40
+
+
 @pytest.fixture
 def record_file(run, tmp_path_factory, tiny_text, tiny_model):
     """A file of records of length 32 with 5 predictions."""
@@ -192,6 +301,8 @@ def record_file(run, tmp_path_factory, tiny_text, tiny_model):
     "changes, message",
     [
         ({"do_train": False}, "Nothing to do"),
+        ({"early_stopping_patience": 3}, "counts the evaluations of --eval_every, which is not given"),
+        ({"best_metric": "f1"}, "--best_metric=f1: there are loss, masked_lm_loss,"),
         ({"max_seq_length": 128}, r"max_seq_length=128 is more than max_position_embeddings=64"),
         ({"input_file": "RECORDS", "max_seq_length": 64}, r"max_seq_length=32.*max_seq_length=64"),
         ({"input_file": "RECORDS", "max_predictions_per_seq": 7}, r"per_seq=5.*per_seq=7"),

@@ -16,7 +16,8 @@ from bert.training import guards
 
 STATE_FILE = "checkpoint"
 DAMAGED = "damaged-"
-_CHECKPOINT_FILE = re.compile(r"(?P<name>model\.ckpt-(?P<step>\d+))(\.|_temp)")
+_HALF_WRITTEN = re.compile(r"model\.ckpt-\d+(_temp|\..*tempstate)|(checkpoint|graph\.pbtxt)\.tmp")
+_CHECKPOINT_FILE = re.compile(r"(?P<name>model\.ckpt-(?P<step>\d+))\.")
 # What the reader of checkpoints ends with, whatever the cause.
 _READER_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
@@ -67,7 +68,7 @@ def recover(output_dir, variables):
     found = {}  # step to names of the checkpoint's files
     for name in files.list_folder(output_dir):
         match = _CHECKPOINT_FILE.match(name)
-        if match and (match[3] == "_temp" or "tempstate" in name):
+        if _HALF_WRITTEN.match(name):
             _remove_leftover(os.path.join(output_dir, name))
         elif match:
             found.setdefault(int(match["step"]), []).append(name)

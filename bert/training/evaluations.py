@@ -10,16 +10,10 @@ import os
 from absl import logging
 
 from bert import files
+from bert.training import run_folder
 from bert.training.preflight import CONFIG_FILE, VOCAB_FILE
 
-FILE_NAME = "evaluations.jsonl"
 BEST_FOLDER = "best"
-
-
-def read(output_dir):
-    """The evaluations of a run, oldest first: a list of dicts with "global_step" and metrics."""
-    path = os.path.join(output_dir, FILE_NAME)
-    return [json.loads(line) for line in files.read_text(path).splitlines()] if files.exists(path) else []
 
 
 def next_pause(step, eval_every, last_step):
@@ -43,7 +37,7 @@ class Evaluations:
         self._metric = metric
         self._sign = -1 if "loss" in metric else 1
         self._patience = patience
-        self._entries = read(output_dir)
+        self._entries = run_folder.read_evaluations(output_dir)
 
     def get(self, step):
         """The evaluation of the checkpoint of a step, or None."""
@@ -66,7 +60,7 @@ class Evaluations:
         if self._best() is self._entries[-1]:
             self._keep(checkpoint)
         # Written last: whatever is missing after a crash is evaluated and kept once more.
-        with files.atomic_write(os.path.join(self._output_dir, FILE_NAME), "w") as f:
+        with files.atomic_write(os.path.join(self._output_dir, run_folder.EVALUATIONS_FILE), "w") as f:
             f.writelines(json.dumps(entry) + "\n" for entry in self._entries)
         logging.info(
             "evaluation at step %d: %s %.4f; best %.4f at step %d",

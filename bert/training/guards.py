@@ -17,10 +17,11 @@ from bert.errors import TrainingError, in_words
 PASSING_ERRORS = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
 ATTEMPTS = 5
 PATIENCE = 600.0  # seconds
+FIRST_PAUSE = 1.0  # seconds
 
 
 class Patience:
-    """Counts attempts without success, and waits longer before each: 0, 1, 2, 4 ... seconds."""
+    """Counts attempts without success, and waits longer before each: 0, then 1, 2, 4 ... times `FIRST_PAUSE`."""
 
     def __init__(self, purpose):
         self._purpose = purpose
@@ -38,16 +39,16 @@ class Patience:
         """
         now = time.monotonic()
         self._start = self._start or now
-        if self._attempts == ATTEMPTS or now - self._start > PATIENCE:
+        if self._attempts == ATTEMPTS or (self._attempts and now - self._start > PATIENCE):
+            cause = (in_words(error) if error else None) or "The storage or the TPU does not answer."
             raise TrainingError(
                 f"{self._purpose} failed {self._attempts} times in {now - self._start:.0f} seconds, without a step in "
-                f"between{f': {in_words(error)}' if error else ''}. The storage or the TPU does not answer. Run again "
-                f"when it does: the training goes on from its last checkpoint."
+                f"between. {cause} Run again when it does: the training goes on from its last checkpoint."
             )
         if self._attempts:
-            pause = 2 ** (self._attempts - 1)
+            pause = FIRST_PAUSE * 2 ** (self._attempts - 1)
             logging.warning(
-                "%s: attempt %d of %d in %d s%s",
+                "%s: attempt %d of %d in %.0f s%s",
                 self._purpose,
                 self._attempts + 1,
                 ATTEMPTS,

@@ -46,6 +46,24 @@ def hold(folder):
         yield check
 
 
+def holder(folder):
+    """Who holds the lock of an output folder: a dict with "host", "process" and "start", or None.
+
+    The holder of a lock in a bucket may be gone since up to `EXPIRY` seconds.
+    """
+    path = os.path.join(folder, FILE_NAME)
+    if not files.exists(path):
+        return None
+    if folder.startswith("gs://"):
+        return _parse(files.read_text(path))
+    with open(path, "rb+") as f:
+        try:
+            fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return _parse(f.read())
+    return None
+
+
 def _in_use(folder, holder, more=""):
     return InputError(
         f"--output_dir={folder} is in use by process {holder.get('process', '?')} on {holder.get('host', '?')}, "

@@ -7,6 +7,8 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 from tqdm import tqdm
 
+from bert.training.run_folder import duration
+
 LONGEST_SILENCE = 60.0  # seconds between two log lines on slow devices
 
 
@@ -163,15 +165,3 @@ class ProgressHook(tf.estimator.SessionRunHook):
         self._writer.flush()
         if self._bar is not None:
             self._bar.close()
-
-
-def duration(seconds):
-    """Seconds as text for people: "2 d 03:04", "3:04:05" or "4:05"."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours:02d}:{minutes:02d}"
-    if hours:
-        return f"{hours}:{minutes:02d}:{seconds:02d}"
-    return f"{minutes}:{seconds:02d}"

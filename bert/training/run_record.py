@@ -14,10 +14,9 @@ from absl import logging
 
 from bert import __version__, files
 from bert.errors import in_words
+from bert.training import run_folder
+from bert.training.run_folder import read_results  # noqa: F401  (its counterpart is `write_results`)
 
-FILE_NAME = "run.json"
-SUMMARY_FILE = "training_summary.json"
-RESULTS_FILE = "eval_results.txt"
 _UPDATE_SECONDS = 20.0  # at most so often is a report of progress written: in a bucket every write is an upload
 
 
@@ -30,8 +29,8 @@ class RunRecord:
     """
 
     def __init__(self, output_dir, program, flags):
-        self._path = os.path.join(output_dir, FILE_NAME)
-        before = read(output_dir) or {}
+        self._path = os.path.join(output_dir, run_folder.RECORD_FILE)
+        before = run_folder.read_json(output_dir, run_folder.RECORD_FILE) or {}
         self.content = {
             "program": program,
             "status": "running",
@@ -69,7 +68,7 @@ class RunRecord:
             if kind is None:
                 raise
             # The disk that made the run fail may refuse this too, and must not hide the reason.
-            logging.warning("%s", in_words(e) or e)
+            logging.warning("%s cannot be written: %s", self._path, in_words(e) or e)
 
     def update(self, **entries):
         """Sets entries and writes the file."""
@@ -103,12 +102,6 @@ class RunRecord:
         self.update()
 
 
-def read(output_dir):
-    """The content of `run.json`, or None if there is none."""
-    path = os.path.join(output_dir, FILE_NAME)
-    return files.read_json_object(path) if files.exists(path) else None
-
-
 def write_json(path, content):
     """Writes a dict as indented JSON, whole or not at all."""
     with files.atomic_write(path, "w") as f:
@@ -121,23 +114,13 @@ def update_summary(output_dir, summary):
     They are train_loss, last_train_metrics, eval_metrics, total_training_steps and examples_per_second; those that
     are not given keep what an earlier run of the program has found.
     """
-    path = os.path.join(output_dir, SUMMARY_FILE)
-    before = files.read_json_object(path) if files.exists(path) else {}
-    write_json(path, {**before, **summary})
-
-
-def read_results(output_dir):
-    """The content of `eval_results.txt` as a dict; empty if there is none."""
-    path = os.path.join(output_dir, RESULTS_FILE)
-    if not files.exists(path):
-        return {}
-    lines = [line.split(" = ") for line in files.read_text(path).splitlines()]
-    return {name: float(value) for name, value in lines}
+    before = run_folder.read_json(output_dir, run_folder.SUMMARY_FILE) or {}
+    write_json(os.path.join(output_dir, run_folder.SUMMARY_FILE), {**before, **summary})
 
 
 def write_results(output_dir, results):
     """Writes `eval_results.txt`: a line "key = value" for each result, sorted."""
-    with files.atomic_write(os.path.join(output_dir, RESULTS_FILE), "w") as f:
+    with files.atomic_write(os.path.join(output_dir, run_folder.RESULTS_FILE), "w") as f:
         for name, value in sorted(results.items()):
             f.write(f"{name} = {value}\n")
 

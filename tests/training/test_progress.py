@@ -5,14 +5,14 @@ import math
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bert.training import progress
+from bert.training import progress, run_folder
 
 
 @pytest.mark.parametrize(
     "seconds, text", [(0, "0:00"), (65.4, "1:05"), (3600, "1:00:00"), (86399.6, "1 d 00:00"), (200000, "2 d 07:33")]
 )
 def test_durations(seconds, text):
-    assert progress.duration(seconds) == text
+    assert run_folder.duration(seconds) == text
 
 
 def train(output_dir, steps, log_steps):
