@@ -114,6 +114,33 @@ def read_description(path):
     return RecordFile(**{**files.read_json_object(f"{path}.json"), "path": path})
 
 
+def log_description(made, task, split, max_seq_length):
+    """Logs what is in a file of records: how much, how long, and how the labels are distributed."""
+    logging.info(
+        "%s: %d examples, %.1f tokens on average, %d (%.1f %%) cut to %d tokens",
+        split,
+        made.count,
+        made.tokens / made.count,
+        made.truncated,
+        100 * made.truncated / made.count,
+        max_seq_length,
+    )
+    if made.without_text:
+        logging.warning("%s: %d examples have no text", split, made.without_text)
+    if not sum(made.label_counts):
+        return
+    logging.info(
+        "%s: %s",
+        split,
+        ", ".join(
+            f"label {label}: {count} ({100 * count / made.count:.1f} %)"
+            for label, count in zip(task.labels, made.label_counts)
+        ),
+    )
+    if split == "train" and task.label_kind == tasks.SINGLE and max(made.label_counts) == made.count:
+        logging.warning("train: all examples have the same label: there is nothing to learn")
+
+
 def check_case(vocab, vocab_file, do_lower_case):
     """Checks that lower-casing fits the vocabulary.
 

@@ -157,6 +157,14 @@ class Task:
             return ",".join(label for label, chosen in zip(self.labels, decision) if chosen)
         return self.labels[decision]
 
+    def describe_probability(self, decision, output):
+        """How probable a prediction is, as text: empty for regression."""
+        if self.label_kind == REGRESSION:
+            return ""
+        if self.label_kind == MULTI:
+            return ",".join(f"{probability:.6f}" for probability, chosen in zip(output, decision) if chosen)
+        return f"{output[decision]:.6f}"
+
     def submission_value(self, output):
         """The prediction from one row of outputs, as the benchmark's server wants it."""
         return self.describe(self.decide(output[np.newaxis])[0])

@@ -1,0 +1,430 @@
+"""Fine-tunes BERT on sentences and sentence pairs: GLUE, XNLI, or a table of one's own; evaluates and predicts.
+
+    python -m bert.run_classifier --task_name=MRPC --data_dir=glue/MRPC --output_dir=out/mrpc --do_train --do_eval \
+        --bert_config_file=bert_config.json --vocab_file=vocab.txt --init_checkpoint=bert_model.ckpt
+
+or, from records that bert.create_finetuning_data has made:
+
+    python -m bert.run_classifier --mode=train_and_eval --input_meta_data_path=mrpc_meta_data --model_dir=out/mrpc \
+        --train_data_path=train.tf_record --eval_data_path=eval.tf_record --bert_config_file=bert_config.json
+"""
+
+import pathlib
+import sys
+
+if not __package__:  # run as a file
+    sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
+
+import dataclasses
+import json
+import os
+
+import tensorflow.compat.v1 as tf
+from absl import flags, logging
+
+from bert import configs, files, program, task_flags, tokenization
+from bert.data import records
+from bert.errors import InputError
+from bert.tasks import features, prepared, results, task
+from bert.training import checkpoints, devices, evaluations, finetuning, locking, preflight, run_record
+
+FLAGS = flags.FLAGS
+
+# What is trained, and on what.
+task_flags.define()
+flags.DEFINE_string(
+    "bert_config_file", None, "Model shape: a bert_config.json, or a name such as bert-mini. Default: the checkpoint's."
+)
+flags.DEFINE_string("vocab_file", None, "Vocabulary. Default: that beside the config, the checkpoint or in output_dir.")
+flags.DEFINE_string("output_dir", None, "Folder for checkpoints, event files and results.")
+flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "Checkpoint to start from, if output_dir has none yet: a TensorFlow 1 prefix or folder, or a Hugging Face folder.",
+)
+
+# What to do, how long, how fast.
+flags.DEFINE_bool("do_train", False, "Whether to train on the training set.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate on the dev set.")
+flags.DEFINE_bool("do_predict", False, "Whether to predict the test set.")
+flags.DEFINE_integer("train_batch_size", 32, "Examples per step, over all cores.", lower_bound=1)
+flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation step, over all cores.", lower_bound=1)
+flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step, over all cores.", lower_bound=1)
+flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.", lower_bound=0.0)
+flags.DEFINE_float("num_train_epochs", 3.0, "How many times the training set is used.", lower_bound=0.0)
+flags.DEFINE_integer("num_train_steps", None, "Steps of the training, instead of --num_train_epochs.", lower_bound=1)
+flags.DEFINE_float(
+    "warmup_proportion", 0.1, "Share of the steps in which the rate rises.", lower_bound=0.0, upper_bound=1.0
+)
+flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1)
+flags.DEFINE_integer("keep_checkpoint_max", 5, "How many of the newest checkpoints are kept.", lower_bound=1)
+flags.DEFINE_integer("iterations_per_loop", 1000, "Steps a TPU makes between two returns to the host.", lower_bound=1)
+flags.DEFINE_integer(
+    "eval_every",
+    None,
+    "Evaluate every so many steps too, and keep the best checkpoint in output_dir/best.",
+    lower_bound=1,
+)
+flags.DEFINE_string("best_metric", None, "Metric by which checkpoints are compared. Default: the task's.")
+flags.DEFINE_integer(
+    "early_stopping_patience",
+    None,
+    "End training when so many evaluations of --eval_every were no better.",
+    lower_bound=1,
+)
+flags.DEFINE_integer("seed", 12345, "Seed of initialisation, dropout, and order of examples.")
+flags.DEFINE_integer("log_steps", 100, "Steps between two reports of progress.", lower_bound=1)
+
+# Where it runs.
+flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU; implied by --tpu_name and --master.")
+flags.DEFINE_string("tpu_name", None, "Cloud TPU: a name, an address grpc://..., or `local` on a TPU VM.")
+flags.DEFINE_string("tpu_zone", None, "Zone of the Cloud TPU. Default: this machine's.")
+flags.DEFINE_string("gcp_project", None, "Project of the Cloud TPU. Default: this machine's.")
+flags.DEFINE_string("master", None, "Address of the TPU, instead of --tpu_name.")
+flags.DEFINE_integer("num_tpu_cores", 8, "Number of TPU cores. Unless it is given, as many as the TPU has.")
+
+# The TF 2 model garden's flags.
+flags.DEFINE_enum("mode", None, ["train_and_eval", "predict"], "Instead of --do_train, --do_eval, --do_predict.")
+flags.DEFINE_string("input_meta_data_path", None, "Meta data of records made by bert.create_finetuning_data.")
+flags.DEFINE_string("train_data_path", None, "Comma-separated globs of training records.")
+flags.DEFINE_string("eval_data_path", None, "Comma-separated globs of records to evaluate or predict.")
+flags.DEFINE_integer("train_data_size", None, "Use so many training records per epoch, instead of all.", lower_bound=1)
+flags.DEFINE_integer("num_eval_per_epoch", None, "Evaluations per epoch of training.", lower_bound=1)
+flags.DEFINE_string("predict_checkpoint_path", None, "Checkpoint to predict with. Default: the newest in output_dir.")
+flags.DEFINE_enum(
+    "distribution_strategy",
+    None,
+    ["off", "one_device", "mirrored", "tpu"],
+    "`tpu` is --use_tpu; all others are this machine's GPU, or else its CPU.",
+)
+flags.DEFINE_enum("optimizer_type", "adamw", ["adamw"], "Optimizer.")
+flags.DEFINE_float("end_lr", 0.0, "Learning rate at the end of training: 0.", lower_bound=0.0, upper_bound=0.0)
+flags.DEFINE_alias("model_dir", "output_dir")
+flags.DEFINE_alias("tpu", "tpu_name")
+flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
+
+_FILES = {"train": "train.tf_record", "dev": "eval{}.tf_record", "test": "predict{}.tf_record"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a split: its name, its records, and the file of examples they are made from, if it is known."""
+
+    name: str
+    data: finetuning.Data
+    source: object = None
+
+
+def main():
+    """Checks everything that can be checked, then trains, evaluates and predicts."""
+    _apply_mode()
+    _check_flags()
+    device = devices.choose(FLAGS.use_tpu, FLAGS.tpu_name, FLAGS.tpu_zone, FLAGS.gcp_project, FLAGS.master)
+    # Text is read by this program, records and checkpoints by the TPU.
+    paths = ("output_dir", "init_checkpoint", "predict_checkpoint_path", "train_data_path", "eval_data_path")
+    devices.check_paths(device, {name: FLAGS[name].value for name in paths})
+    with locking.hold(FLAGS.output_dir) as check:
+        _run(device, check)
+    logging.info("done: %s", FLAGS.output_dir)
+
+
+def _run(device, check):
+    """Does what main() says, while it has the output folder to itself."""
+    init, config, vocab_file = _find_model()
+    do_lower_case = None
+    if vocab_file:
+        given = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
+        do_lower_case = features.check_case(tokenization.load_vocab(vocab_file), vocab_file, given)
+    if FLAGS.input_meta_data_path:
+        meta = prepared.read_meta_data(FLAGS.input_meta_data_path)
+        of = prepared.Prepared(meta)
+        splits = _find_records(meta)
+        max_seq_length = meta.max_seq_length
+    else:
+        max_seq_length = FLAGS.max_seq_length
+        of = task_flags.make_task(FLAGS, FLAGS.do_train, FLAGS.output_dir)
+        splits = None
+    preflight.check_config(config, max_seq_length)
+    preflight.check_output_dir(FLAGS.output_dir, config, vocab_file)
+    settings = {**of.settings(), "do_lower_case": do_lower_case, "max_seq_length": max_seq_length}
+    task_flags.check_settings(FLAGS.output_dir, settings)
+    splits = splits or _make_records(of, vocab_file, do_lower_case)
+
+    head = finetuning.classifier(config, of.num_outputs, of.label_kind)
+    shapes = finetuning.variable_shapes(config, head, _spec(of, max_seq_length))
+    checkpoints.recover(FLAGS.output_dir, shapes)
+    schedule = _schedule(splits)
+    trainer = finetuning.Trainer(
+        config,
+        head,
+        device,
+        schedule,
+        FLAGS.output_dir,
+        FLAGS.seed,
+        init_checkpoint=_init_checkpoint(init, shapes),
+        log_steps=FLAGS.log_steps,
+        check=check,
+        estimator_options={
+            "save_checkpoints_steps": FLAGS.save_checkpoints_steps,
+            "keep_checkpoint_max": FLAGS.keep_checkpoint_max,
+            "iterations_per_loop": FLAGS.iterations_per_loop,
+            "num_tpu_cores": FLAGS.num_tpu_cores if FLAGS["num_tpu_cores"].present else None,
+        },
+    )
+    preflight.claim_output_dir(FLAGS.output_dir, config, vocab_file)
+    run_record.write_json(os.path.join(FLAGS.output_dir, results.SETTINGS_FILE), settings)
+    results.write_labels(FLAGS.output_dir, of)
+    with run_record.RunRecord(FLAGS.output_dir, "run_classifier", program.flag_values()) as record:
+        record.update(
+            device=device.description,
+            seed=FLAGS.seed,
+            settings={
+                "model": config.to_dict(),
+                **dataclasses.asdict(schedule),
+                **settings,
+                "init_checkpoint": trainer.init_checkpoint,
+            },
+        )
+        summary = {}
+        if FLAGS.do_train:
+            summary.update(_train(trainer, of, splits, record))
+        if FLAGS.do_eval:
+            summary["eval_metrics"] = _report_evaluation(trainer, of, splits["dev"], "train_loss" in summary)
+        if FLAGS.do_train or FLAGS.do_eval:
+            run_record.update_summary(FLAGS.output_dir, summary)
+            logging.info("Training Summary:\n%s", json.dumps(summary, indent=2, default=float))
+        if FLAGS.do_predict:
+            _predict(trainer, of, splits["test"])
+
+
+def _apply_mode():
+    """Sets the flags that the model garden's stand for."""
+    if FLAGS.mode == "predict":
+        FLAGS.do_predict = True
+    elif FLAGS.mode == "train_and_eval":
+        FLAGS.do_train = FLAGS.do_eval = True
+    if FLAGS.mode and not FLAGS["eval_batch_size"].present:
+        FLAGS.eval_batch_size = 32
+    if FLAGS.mode and not FLAGS["predict_batch_size"].present:
+        FLAGS.predict_batch_size = FLAGS.eval_batch_size
+    if FLAGS.distribution_strategy == "tpu":
+        FLAGS.use_tpu = True
+    elif FLAGS.distribution_strategy and (FLAGS.use_tpu or FLAGS.tpu_name):
+        raise InputError(
+            f"--distribution_strategy={FLAGS.distribution_strategy} is not for a TPU, but one is named. "
+            "Give --distribution_strategy=tpu."
+        )
+
+
+def _check_flags():
+    if not FLAGS.output_dir:
+        raise InputError("--output_dir (or --model_dir) is needed.")
+    if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
+        raise InputError("Nothing to do: give --do_train, --do_eval or --do_predict, one or several.")
+    if FLAGS.input_meta_data_path:
+        if FLAGS.do_train and not FLAGS.train_data_path:
+            raise InputError("--train_data_path is needed: the records to train on.")
+        if not FLAGS.eval_data_path and (FLAGS.do_eval or FLAGS.do_predict):
+            raise InputError("--eval_data_path is needed: the records to evaluate or predict.")
+    elif not FLAGS.task_name:
+        raise InputError(f"--task_name is needed: {', '.join(task_flags.names())}; or --input_meta_data_path.")
+    if FLAGS.early_stopping_patience and not (FLAGS.eval_every or FLAGS.num_eval_per_epoch):
+        raise InputError("--early_stopping_patience counts the evaluations of --eval_every, which is not given.")
+
+
+def _find_model():
+    """The initial checkpoint (or None), the model's config, and the vocabulary (or None)."""
+    init = init_config = init_vocab = None
+    if FLAGS.init_checkpoint and not checkpoints.latest(FLAGS.output_dir)[0]:
+        init, init_config, init_vocab = finetuning.find_initial(FLAGS.init_checkpoint, FLAGS.output_dir)
+    own = [os.path.join(FLAGS.output_dir, name) for name in (preflight.CONFIG_FILE, preflight.VOCAB_FILE)]
+    own_config, own_vocab = (path if files.exists(path) else None for path in own)
+    config_file = FLAGS.bert_config_file or own_config or init_config
+    if not config_file:
+        raise InputError("--bert_config_file is needed: there is none beside --init_checkpoint or in --output_dir.")
+    config = configs.load_model_config(config_file)
+    beside = os.path.join(os.path.dirname(config_file), preflight.VOCAB_FILE)
+    vocab_file = FLAGS.vocab_file or own_vocab or init_vocab
+    if not vocab_file and files.exists(beside):
+        vocab_file = beside
+    if vocab_file:
+        size = len(tokenization.load_vocab(vocab_file))
+        if configs.find(config_file):
+            config.vocab_size = size
+        preflight.check_vocabulary(config, size, vocab_file, config_file)
+    elif not FLAGS.input_meta_data_path:
+        raise InputError("--vocab_file is needed: there is none beside the config, the checkpoint or in --output_dir.")
+    return init, config, vocab_file
+
+
+def _init_checkpoint(init, shapes):
+    """Prefix of the initial checkpoint, or None if the output folder has one of its own to go on from."""
+    if checkpoints.latest(FLAGS.output_dir)[0] or FLAGS.predict_checkpoint_path:
+        return None
+    head = [name for name in shapes if not name.startswith("bert/")]
+    if init:
+        initialisation = checkpoints.plan_initialisation(init, shapes)
+        checkpoints.log_initialisation(initialisation)
+        if FLAGS.do_train or not set(head) & set(initialisation.new):
+            return initialisation.checkpoint
+    if FLAGS.do_train:
+        return None
+    raise InputError(
+        f"--output_dir={FLAGS.output_dir} has no checkpoint, and "
+        f"{'--init_checkpoint has no classifier' if init else 'there is no --init_checkpoint'}: nothing is trained "
+        "that could be evaluated. Give --do_train too, or the --output_dir of a training."
+    )
+
+
+def _spec(of, max_seq_length):
+    size = len(of.labels) if of.label_kind == task.MULTI else 1
+    kind = tf.float32 if of.label_kind == task.REGRESSION else tf.int64
+    return {**finetuning.sequence_spec(max_seq_length), "label_ids": tf.FixedLenFeature([size], kind)}
+
+
+def _make_records(of, vocab_file, do_lower_case):
+    """Makes the records of all splits that are needed: a dict from split to list of `Part`."""
+    splits = {}
+    for split, wanted, file in (
+        ("train", FLAGS.do_train, FLAGS.train_file),
+        ("dev", FLAGS.do_eval, FLAGS.eval_file),
+        ("test", FLAGS.do_predict, FLAGS.predict_file),
+    ):
+        if not wanted:
+            continue
+        splits[split] = []
+        for part in [""] if file else of.parts(split):
+            source = file or of.find(FLAGS.data_dir, split, part)
+            output = os.path.join(FLAGS.output_dir, _FILES[split].format(f"_{part}" if part else ""))
+            made = features.write(of, source, split, output, vocab_file, do_lower_case, FLAGS.max_seq_length)
+            features.log_description(made, of, split, FLAGS.max_seq_length)
+            spec = _spec(of, FLAGS.max_seq_length)
+            splits[split].append(Part(part, finetuning.Data((made.path,), (made.count,), spec, tuple(spec)), source))
+    return splits
+
+
+def _find_records(meta):
+    """As `_make_records`, of records that are there."""
+    splits = {}
+    for split, wanted, flag in (
+        ("train", FLAGS.do_train, "train_data_path"),
+        ("dev", FLAGS.do_eval, "eval_data_path"),
+        ("test", FLAGS.do_predict, "eval_data_path"),
+    ):
+        if wanted:
+            paths = records.find(FLAGS[flag].value, flag)
+            names = [prepared.check_records(path, flag, meta) for path in paths][-1]
+            spec = _spec(prepared.Prepared(meta), meta.max_seq_length)
+            if meta.has_sample_weights:
+                spec["weight"] = tf.FixedLenFeature([1], tf.float32)
+            counts = tuple(records.count(path) for path in paths)
+            splits[split] = [Part("", finetuning.Data(tuple(paths), counts, spec, names))]
+    return splits
+
+
+def _schedule(splits):
+    """Number of steps from the number of epochs, as the original counts them; at least one."""
+    if not FLAGS.do_train:
+        return finetuning.Schedule(FLAGS.train_batch_size, FLAGS.learning_rate, 1, 0)
+    count = FLAGS.train_data_size or splits["train"][0].data.count
+    steps = FLAGS.num_train_steps or max(1, int(count / FLAGS.train_batch_size * FLAGS.num_train_epochs))
+    return finetuning.Schedule(FLAGS.train_batch_size, FLAGS.learning_rate, steps, int(steps * FLAGS.warmup_proportion))
+
+
+def _train(trainer, of, splits, record):
+    """Trains; returns what is known of it for the summary."""
+    data = splits["train"][0].data
+    steps = trainer.schedule.num_train_steps
+    examples = steps * FLAGS.train_batch_size
+    logging.info(
+        "%d steps of %d examples = %.2f epochs of %d records",
+        steps,
+        FLAGS.train_batch_size,
+        examples / data.count,
+        data.count,
+    )
+    fingerprints = [features.read_description(path) for path in data.files]
+    record.set_data(
+        [
+            {
+                "files": len(data.files),
+                "records": data.count,
+                "epochs": examples / data.count,
+                "fingerprint": [
+                    found.fingerprint if found else files.size(path) for found, path in zip(fingerprints, data.files)
+                ],
+            }
+        ]
+    )
+    eval_every = FLAGS.eval_every
+    if FLAGS.num_eval_per_epoch and not eval_every:
+        eval_every = max(1, round(data.count / FLAGS.train_batch_size / FLAGS.num_eval_per_epoch))
+    on_the_way = {}
+    if eval_every and FLAGS.do_eval:
+        on_the_way = {
+            "course": evaluations.Evaluations(
+                FLAGS.output_dir, FLAGS.best_metric or of.best_metric, FLAGS.early_stopping_patience
+            ),
+            "evaluate": lambda: _evaluate(trainer, of, splits["dev"]),
+            "eval_every": eval_every,
+        }
+    elif eval_every:
+        raise InputError("--eval_every is for a training that is evaluated: give --do_eval too.")
+    metrics = trainer.train(data, record, **on_the_way)
+    summary = {"total_training_steps": steps}
+    if metrics:
+        rate = metrics.pop("examples_per_second")
+        summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
+    return summary
+
+
+def _evaluate(trainer, of, parts):
+    """Evaluates the newest checkpoint on all parts of the dev set: a dict of the original's and the task's metrics."""
+    found = {}
+    for part in parts:
+        outputs = trainer.outputs(part.data, FLAGS.eval_batch_size)
+        labels = outputs["label_ids"] if of.label_kind == task.MULTI else outputs["label_ids"][:, 0]
+        scores = {"eval_loss": float(outputs["loss"].mean()), **of.scores(labels, outputs["probabilities"])}
+        found.update({f"{name}_{part.name}" if part.name else name: value for name, value in scores.items()})
+    return {**found, "loss": found["eval_loss"], "global_step": checkpoints.latest(FLAGS.output_dir)[1]}
+
+
+def _report_evaluation(trainer, of, parts, trained):
+    """Evaluates, unless that is done, and writes and logs the results."""
+    checkpoint, step = checkpoints.latest(FLAGS.output_dir)
+    known = run_record.read_results(FLAGS.output_dir)
+    if FLAGS.do_train and not trained and known.get("global_step") == step:
+        logging.info("already evaluated at step %d", step)
+        return known
+    logging.info("evaluating %s", checkpoint or trainer.init_checkpoint)
+    found = _evaluate(trainer, of, parts)
+    run_record.write_results(FLAGS.output_dir, found)
+    for name, value in sorted(found.items()):
+        logging.info("  %s = %s", name, value)
+    return found
+
+
+def _predict(trainer, of, parts):
+    """Predicts all parts of the test set, and writes what was predicted."""
+    if FLAGS.predict_checkpoint_path:
+        folder = os.path.join(FLAGS.output_dir, "predict")
+        checkpoint = finetuning.find_initial(FLAGS.predict_checkpoint_path, folder)[0]
+        shapes = finetuning.variable_shapes(trainer.config, trainer.head, parts[0].data.spec)
+        missing = checkpoints.plan_initialisation(checkpoint, shapes).new
+        if missing:
+            raise InputError(
+                f"--predict_checkpoint_path={checkpoint} has no {missing[0]}: it is not a trained classifier."
+            )
+        trainer = dataclasses.replace(trainer, output_dir=folder, init_checkpoint=checkpoint)
+    logging.info("predicting with %s", checkpoints.latest(trainer.output_dir)[0] or trainer.init_checkpoint)
+    for part in parts:
+        outputs = trainer.outputs(part.data, FLAGS.predict_batch_size)["probabilities"]
+        guids = range(len(outputs))
+        if part.source:
+            guids = (example.guid for example in of.examples(part.source, "test"))
+        for path in results.write_predictions(FLAGS.output_dir, of, part.name, guids, outputs):
+            logging.info("wrote %s: %d predictions", path, len(outputs))
+
+
+if __name__ == "__main__":
+    program.run(main)

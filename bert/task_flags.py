@@ -1,0 +1,99 @@
+"""Flags on what a sentence task is, which several programs have, and the task they describe."""
+
+import os
+
+from absl import flags
+
+from bert import files
+from bert.errors import InputError
+from bert.tasks import glue, results, tabular, task
+
+_OWN = "tsv"
+
+
+def define():
+    """Defines the flags."""
+    flags.DEFINE_string("task_name", None, f"Task, in any case: {', '.join(names())}.")
+    flags.DEFINE_string("data_dir", None, "Folder with the task's files.")
+    flags.DEFINE_string("train_file", None, "Training set, instead of the task's file in --data_dir.")
+    flags.DEFINE_string("eval_file", None, "Dev set, instead of the task's file in --data_dir.")
+    flags.DEFINE_string("predict_file", None, "Test set, instead of the task's file in --data_dir.")
+    flags.DEFINE_bool("do_lower_case", True, "Whether text is lower-cased. Unless given, as the vocabulary is.")
+    flags.DEFINE_integer("max_seq_length", 128, "Tokens in a record; longer texts are cut.", lower_bound=3)
+    flags.DEFINE_string("input_encoding", "utf-8", "Encoding of the task's files.")
+    flags.DEFINE_string("xnli_language", "zh", "Language of --task_name=xnli.")
+    flags.DEFINE_string("text_a_column", None, "For --task_name=tsv: column of the text, or of the first of two.")
+    flags.DEFINE_string("text_b_column", None, "For --task_name=tsv: column of the second text.")
+    flags.DEFINE_string("label_column", None, "For --task_name=tsv: column of the label.")
+    flags.DEFINE_enum(
+        "label_kind",
+        task.SINGLE,
+        [task.SINGLE, task.MULTI, task.REGRESSION],
+        "For --task_name=tsv: one of several labels, any number of several, or a number.",
+    )
+    flags.DEFINE_string("label_separator", ",", "For --label_kind=multi: what separates the labels in a cell.")
+
+
+def names():
+    """Names of the tasks."""
+    return [*glue.names(), _OWN]
+
+
+def make_task(values, training, output_dir):
+    """Makes the task that the flags describe.
+
+    Args:
+      values: the parsed flags, `flags.FLAGS`.
+      training: whether its labels are to be found in the training set, or else in the folder of a training.
+      output_dir: that folder.
+
+    Raises:
+      InputError: there is no such task, or its labels are not known.
+    """
+    if not values.data_dir and not (values.train_file or values.eval_file or values.predict_file):
+        raise InputError(f"--data_dir is needed: the folder with the files of {values.task_name}.")
+    known = glue.find(values.task_name)
+    if known is glue.Xnli:
+        return known(values.input_encoding, values.xnli_language)
+    if known:
+        return known(values.input_encoding)
+    if values.task_name.lower() != _OWN:
+        raise InputError(f"--task_name={values.task_name}: unknown; there are {', '.join(names())}.")
+    own = tabular.Tabular(
+        values.input_encoding,
+        values.text_a_column,
+        values.text_b_column,
+        values.label_column,
+        values.label_kind,
+        values.label_separator,
+    )
+    if training:
+        own.find_labels(values.train_file or own.find(values.data_dir, "train"))
+    elif own.label_kind != task.REGRESSION:
+        own.labels = tuple(_settings(output_dir).get("labels", ()))
+        if not own.labels:
+            raise InputError(
+                f"--output_dir={output_dir} has no {results.SETTINGS_FILE} that tells the labels: "
+                "it is not the folder of a training of this task."
+            )
+    return own
+
+
+def check_settings(output_dir, settings):
+    """Checks that an output folder, if it has been used, was used for a task with the same labels.
+
+    Raises:
+      InputError: names both sides of what differs.
+    """
+    before = _settings(output_dir)
+    for key in ("label_kind", "labels", "do_lower_case"):
+        if key in before and before[key] != settings[key]:
+            raise InputError(
+                f"--output_dir={output_dir} was trained with {key}={before[key]}, but now it would be {settings[key]}. "
+                "Take another --output_dir."
+            )
+
+
+def _settings(output_dir):
+    path = os.path.join(output_dir, results.SETTINGS_FILE)
+    return files.read_json_object(path) if files.exists(path) else {}

@@ -1,0 +1,50 @@
+"""What a prediction leaves behind: probabilities, decisions in words, and files for GLUE's server."""
+
+import os
+
+from bert import files
+
+PROBABILITIES_FILE = "test_results{}.tsv"
+PREDICTIONS_FILE = "test_predictions{}.tsv"
+LABELS_FILE = "labels.txt"
+SETTINGS_FILE = "task.json"
+
+
+def write_labels(output_dir, task):
+    """Writes the labels, one a line, in the order of the columns of the probabilities."""
+    with files.atomic_write(os.path.join(output_dir, LABELS_FILE), "w") as f:
+        f.writelines(f"{label}\n" for label in task.labels)
+
+
+def write_predictions(output_dir, task, part, guids, outputs):
+    """Writes what was predicted, a row for each example, in order.
+
+    Args:
+      output_dir: folder.
+      task: a `bert.tasks.task.Task`.
+      part: part of the test set, "" for the main one.
+      guids: iterable of what identifies each example.
+      outputs: float [examples, outputs], as of `Task.scores`.
+
+    Returns:
+      Paths of the files: "test_results.tsv", the outputs as the original writes them, without header;
+      "test_predictions.tsv", with id, label and probability; and GLUE's, if the task is one of its.
+    """
+    suffix = f"_{part}" if part else ""
+    guids = list(guids)
+    if len(guids) != len(outputs):
+        raise ValueError(f"{len(outputs)} predictions for {len(guids)} examples.")
+    paths = [os.path.join(output_dir, name.format(suffix)) for name in (PROBABILITIES_FILE, PREDICTIONS_FILE)]
+    with files.atomic_write(paths[0], "w") as f:
+        f.writelines("\t".join(map(str, row)) + "\n" for row in outputs)
+    decisions = task.decide(outputs)
+    with files.atomic_write(paths[1], "w") as f:
+        f.write("id\tlabel\tprobability\n")
+        for guid, decision, row in zip(guids, decisions, outputs):
+            f.write(f"{guid}\t{task.describe(decision)}\t{task.describe_probability(decision, row)}\n")
+    if part in task.submission:
+        paths.append(os.path.join(output_dir, task.submission[part]))
+        with files.atomic_write(paths[2], "w") as f:
+            f.write("index\tprediction\n")
+            f.writelines(f"{guid}\t{task.submission_value(row)}\n" for guid, row in zip(guids, outputs))
+    return paths

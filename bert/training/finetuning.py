@@ -1,0 +1,393 @@
+"""Fine-tuning: an encoder with a task's head on it, its training, and its outputs for every example."""
+
+import dataclasses
+import os
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+from bert import files, modeling, optimization
+from bert.data import input_pipeline
+from bert.errors import InputError
+from bert.training import checkpoint_formats, checkpoints, estimator, evaluations, guards
+from bert.training.pretraining import Schedule
+from bert.training.progress import ProgressHook, TrainingMetrics
+
+# A training set is shuffled as a whole if its records take no more than this.
+_SHUFFLED_BYTES = 1 << 30
+_REPORT_SECONDS = 30.0
+INIT_FOLDER = "init"
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Record files to train on, or to evaluate or predict.
+
+    Attributes:
+      files: paths.
+      counts: number of records in each.
+      spec: dict from the features' names to `tf.FixedLenFeature`.
+      feature_names: the features as the files spell them.
+    """
+
+    files: tuple
+    counts: tuple
+    spec: dict
+    feature_names: tuple
+
+    @property
+    def count(self):
+        """Number of records in all files."""
+        return sum(self.counts)
+
+    @property
+    def max_seq_length(self):
+        """Tokens in a record."""
+        return self.spec["input_ids"].shape[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadOutput:
+    """What a head makes of a batch.
+
+    Attributes:
+      losses: float Tensor [batch].
+      outputs: dict of Tensors [batch, ...], what an evaluation or prediction yields.
+      metrics: dict of scalars, for the course of the training.
+    """
+
+    losses: tf.Tensor
+    outputs: dict
+    metrics: dict
+
+
+def sequence_spec(max_seq_length):
+    """The features that every task has."""
+    return {name: tf.FixedLenFeature([max_seq_length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
+
+
+def classifier(config, num_outputs, label_kind):
+    """Returns the head of a classifier over the pooled first token.
+
+    Its variables are those of the original: output_weights [outputs, hidden] and output_bias [outputs].
+
+    Args:
+      config: a `BertConfig`.
+      num_outputs: number of labels; 1 for regression.
+      label_kind: "single" (softmax, cross entropy), "multi" (a sigmoid for each label, mean cross entropy), or
+        "regression" (the output itself, squared error).
+
+    Returns:
+      A function of a `BertModel`, a dict of features, and whether this is a training, to a `HeadOutput`. Outputs
+      are "probabilities", float [batch, outputs], and "label_ids", as in the features.
+    """
+
+    def build(model, features, is_training):
+        pooled = model.get_pooled_output()  # [batch, hidden]
+        if is_training:
+            pooled = modeling.dropout(pooled, 0.1)
+        weights = tf.get_variable(
+            "output_weights",
+            [num_outputs, config.hidden_size],
+            initializer=modeling.create_initializer(0.02),
+            use_resource=True,
+        )
+        bias = tf.get_variable("output_bias", [num_outputs], initializer=tf.zeros_initializer(), use_resource=True)
+        logits = tf.nn.bias_add(tf.matmul(pooled, weights, transpose_b=True), bias)  # [batch, outputs]
+        label_ids = features["label_ids"]  # [batch, size of a label]
+        metrics = {}
+        if label_kind == "single":
+            labels = label_ids[:, 0]  # [batch]
+            log_probs = tf.nn.log_softmax(logits)  # [batch, outputs]
+            losses = -tf.reduce_sum(tf.one_hot(labels, num_outputs) * log_probs, axis=-1)  # [batch]
+            probabilities = tf.exp(log_probs)  # [batch, outputs]
+            choice = tf.argmax(logits, axis=-1, output_type=tf.int32)  # [batch]
+            metrics["accuracy"] = tf.reduce_mean(tf.cast(tf.equal(choice, labels), tf.float32))
+        elif label_kind == "multi":
+            labels = tf.cast(label_ids, tf.float32)  # [batch, outputs]
+            losses = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), axis=-1)
+            probabilities = tf.sigmoid(logits)  # [batch, outputs]
+        else:
+            probabilities = logits  # [batch, 1]
+            losses = tf.square(logits[:, 0] - label_ids[:, 0])  # [batch]
+        if "weight" in features:
+            losses *= features["weight"][:, 0]
+        return HeadOutput(losses, {"probabilities": probabilities, "label_ids": label_ids}, metrics)
+
+    return build
+
+
+def find_initial(path, output_dir):
+    """Finds a checkpoint to start from, and makes one of a model in another form.
+
+    Args:
+      path: what `checkpoint_formats.read` takes.
+      output_dir: folder of the run; a Hugging Face model is converted into its folder "init".
+
+    Returns:
+      Path prefix of the checkpoint, and paths of its config and its vocabulary, None for what it lacks.
+
+    Raises:
+      InputError: there is no checkpoint.
+    """
+    prefix = checkpoint_formats.find_tf1(path)
+    if prefix is None:
+        folder = os.path.join(output_dir, INIT_FOLDER)
+        prefix = os.path.join(folder, checkpoint_formats.CHECKPOINT_PREFIX)
+        checkpoint = checkpoint_formats.read(path)
+        logging.info("converting %s into %s", path, folder)
+        checkpoint_formats.write_tf1(folder, checkpoint)
+    beside = (checkpoint_formats.CONFIG_FILE, checkpoint_formats.VOCAB_FILE)
+    found = [os.path.join(os.path.dirname(prefix), name) for name in beside]
+    return (prefix, *(name if files.exists(name) else None for name in found))
+
+
+def variable_shapes(config, head, spec):
+    """Dict from the name of each trainable variable of a model with a head to its shape."""
+    with tf.Graph().as_default():
+        features = {
+            name: tf.zeros([1, of.shape[0]], tf.int32 if of.dtype == tf.int64 else of.dtype)
+            for name, of in spec.items()
+        }
+        _build(config, head, features, is_training=False, use_one_hot_embeddings=False)
+        return {variable.op.name: variable.shape.as_list() for variable in tf.trainable_variables()}
+
+
+def _build(config, head, features, is_training, use_one_hot_embeddings):
+    model = modeling.BertModel(
+        config=config,
+        is_training=is_training,
+        input_ids=features["input_ids"],  # [batch, seq]
+        input_mask=features["input_mask"],  # [batch, seq]
+        token_type_ids=features["segment_ids"],  # [batch, seq]
+        use_one_hot_embeddings=use_one_hot_embeddings,
+    )
+    return head(model, features, is_training)
+
+
+def _training_input_fn(data, seed, batch_size):
+    """Input function that yields every record once in each epoch, in an order that seed and epoch decide.
+
+    The position follows from the global step. The records are shuffled as a whole, or, if they take too much memory,
+    within a window: they may well be sorted by label.
+    """
+    record_bytes = sum(map(files.size, data.files)) / data.count
+    window = max(1, min(data.count, int(_SHUFFLED_BYTES / record_bytes)))
+
+    def examples(position):
+        first_epoch = position // data.count
+
+        def epoch_examples(epoch):
+            key = tf.random.stateless_uniform([], seed=tf.stack([seed, epoch]), maxval=2**31 - 1, dtype=tf.int64)
+            dataset = tf.data.TFRecordDataset(list(data.files))
+            dataset = dataset.shuffle(window, seed=key, reshuffle_each_iteration=False)
+            return dataset.skip(tf.where(tf.equal(epoch, first_epoch), position % data.count, tf.zeros([], tf.int64)))
+
+        return tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch_examples)
+
+    def input_fn(params):
+        host, num_hosts = 0, 1
+        if params.get("context") is not None:
+            _, host, num_hosts, _ = params["context"].current_input_fn_deployment()
+        # Read from the restored variable when the iterator is made, so that a session that is made anew inside one
+        # process continues at the right example too.
+        step = tf.cast(tf.train.get_or_create_global_step().read_value(), tf.int64)
+        dataset = tf.data.Dataset.from_tensors(step * batch_size).flat_map(examples).shard(num_hosts, host)
+        dataset = dataset.batch(params["batch_size"], drop_remainder=True)
+        dataset = dataset.map(lambda batch: input_pipeline.parse_batch(batch, data.spec, data.feature_names))
+        options = tf.data.Options()
+        options.deterministic = True
+        return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+    return input_fn
+
+
+def _prediction_input_fn(data):
+    """Input function that yields every record once, in order; the last batch is filled up with zeros."""
+
+    def input_fn(params):
+        batch_size = params["batch_size"]
+
+        def parse_and_fill(serialized):
+            filled = {}
+            for name, value in input_pipeline.parse_batch(serialized, data.spec, data.feature_names).items():
+                value = tf.pad(value, [[0, batch_size - tf.shape(serialized)[0]], [0, 0]])
+                filled[name] = tf.ensure_shape(value, [batch_size, value.shape[1]])
+            return filled
+
+        dataset = tf.data.TFRecordDataset(list(data.files)).batch(batch_size)
+        return dataset.map(parse_and_fill).prefetch(tf.data.AUTOTUNE)
+
+    return input_fn
+
+
+@dataclasses.dataclass
+class Trainer:
+    """Trains one model in one output folder, and computes its outputs.
+
+    Attributes:
+      config: a `BertConfig`.
+      head: function as `classifier` returns it.
+      device: a `bert.training.devices.Device`.
+      schedule: a `Schedule`.
+      output_dir: folder of the run.
+      seed: int.
+      init_checkpoint: path prefix of a checkpoint to start from, or None.
+      estimator_options: further arguments of `bert.training.estimator.make`.
+      log_steps: steps between two reports of progress.
+      check: function called after every step; it may raise.
+    """
+
+    config: modeling.BertConfig
+    head: object
+    device: object
+    schedule: Schedule
+    output_dir: str
+    seed: int
+    init_checkpoint: object = None
+    estimator_options: dict = dataclasses.field(default_factory=dict)
+    log_steps: int = 100
+    check: object = None
+
+    def train(self, data, record=None, course=None, evaluate=None, eval_every=None):
+        """Trains from the newest checkpoint on.
+
+        Args:
+          data: a `Data`.
+          record: a `run_record.RunRecord` that is told of the start and the progress, or None.
+          course: an `evaluations.Evaluations`, if the training is evaluated on the way.
+          evaluate: then a function that evaluates the newest checkpoint and returns its results.
+          eval_every: then the number of steps between two evaluations.
+
+        Returns:
+          A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
+        """
+        checkpoint, step = checkpoints.latest(self.output_dir)
+        total = self.schedule.num_train_steps
+        if step >= total:
+            logging.info(
+                "already at step %d of %d: nothing to train. Raise --num_train_epochs, or take a new --output_dir.",
+                step,
+                total,
+            )
+        else:
+            if checkpoint:
+                logging.info("resuming from %s at step %d", checkpoint, step)
+            if record:
+                record.add_start(step)
+        metrics = {}
+        while True:
+            if course and step:
+                # Asked before training too: the evaluation may have been interrupted.
+                if (step % eval_every == 0 or step == total) and course.get(step) is None:
+                    course.add(evaluate(), checkpoints.latest(self.output_dir)[0])
+                if course.is_enough(step):
+                    return metrics
+            if step >= total:
+                return metrics
+            step = evaluations.next_pause(step, eval_every if course else None, total)
+            metrics = self._train_to(step, data, record)
+
+    def _train_to(self, last_step, data, record):
+        progress = None
+        patience = guards.Patience("making a session for the training")
+
+        def make_hooks(metrics):
+            nonlocal progress
+            progress = ProgressHook(
+                metrics,
+                self.output_dir,
+                last_step=self.schedule.num_train_steps,
+                batch_size=self.schedule.train_batch_size,
+                seq_length=data.max_seq_length,
+                learning_rate=self.schedule.learning_rate_at,
+                log_steps=self.log_steps,
+                on_report=record.report if record else None,
+            )
+            return [
+                guards.ProgressGuard(patience),
+                progress,
+                guards.SaverHook(
+                    self.output_dir,
+                    self.estimator_options.get("save_checkpoints_steps", estimator.SAVE_CHECKPOINTS_STEPS),
+                    self.schedule.learning_rate_at,
+                    on_save=record.saved if record else None,
+                ),
+            ]
+
+        estimator.train(
+            self._estimator(make_hooks, patience),
+            _training_input_fn(data, self.seed, self.schedule.train_batch_size),
+            last_step,
+            self.schedule.learning_rate_at,
+            check=self.check,
+        )
+        return {**progress.latest, "examples_per_second": progress.examples_per_second}
+
+    def outputs(self, data, batch_size):
+        """Computes the outputs of all examples with the newest checkpoint, or, if there is none, the initial one.
+
+        Args:
+          data: a `Data`.
+          batch_size: examples in a step, over all replicas.
+
+        Returns:
+          A dict of arrays [examples, ...] in the order of the records: the head's outputs, and "loss".
+        """
+        predictor = self._estimator(predict_batch_size=batch_size)
+        batches = predictor.predict(_prediction_input_fn(data), yield_single_examples=False)
+        columns, done, reported = {}, 0, time.monotonic()
+        for batch in batches:
+            for name, values in batch.items():
+                columns.setdefault(name, []).append(values)
+            done += len(values)
+            if time.monotonic() - reported > _REPORT_SECONDS:
+                reported = time.monotonic()
+                logging.info("%d of %d examples", min(done, data.count), data.count)
+        if done < data.count:
+            raise InputError(f"{data.files[0]}: {done} records were read, but there should be {data.count}.")
+        return {name: np.concatenate(values)[: data.count] for name, values in columns.items()}
+
+    def _estimator(self, make_hooks=None, patience=None, predict_batch_size=None):
+        return estimator.make(
+            self._model_fn(make_hooks, patience),
+            self.device,
+            self.output_dir,
+            self.seed,
+            train_batch_size=self.schedule.train_batch_size,
+            predict_batch_size=predict_batch_size,
+            **self.estimator_options,
+        )
+
+    def _model_fn(self, make_hooks, patience):
+        def model_fn(features, labels, mode, params):
+            del labels, params
+            is_training = mode == tf.estimator.ModeKeys.TRAIN
+            result = _build(self.config, self.head, features, is_training, use_one_hot_embeddings=self.device.use_tpu)
+            scaffold_fn = checkpoints.scaffold_function(self.init_checkpoint, patience)
+            if not is_training:
+                return tf.estimator.tpu.TPUEstimatorSpec(
+                    mode=mode, predictions={**result.outputs, "loss": result.losses}, scaffold_fn=scaffold_fn
+                )
+            loss = tf.reduce_mean(result.losses)
+            train_op = optimization.create_optimizer(
+                loss,
+                self.schedule.learning_rate,
+                self.schedule.num_train_steps,
+                self.schedule.num_warmup_steps,
+                self.device.use_tpu,
+            )
+            gradient_norm = tf.get_collection(optimization.GRADIENT_NORM)[-1]
+            metrics = TrainingMetrics({"loss": loss, "gradient_norm": gradient_norm, **result.metrics})
+            return tf.estimator.tpu.TPUEstimatorSpec(
+                mode=mode,
+                loss=loss,
+                train_op=train_op,
+                host_call=metrics.host_call(),
+                scaffold_fn=scaffold_fn,
+                training_hooks=make_hooks(metrics),
+            )
+
+        return model_fn
