@@ -11,7 +11,7 @@ DRY_RUN ?=
 TPU_NAME ?=
 
 VARIABLES := TPU_NAME ZONE PROJECT RUN CORPUS EVAL_CORPUS VOCAB VOCAB_SIZE CONFIG RECIPE INIT \
-	STEPS BATCH SEQ LR SEED OUT ARGS DRY_RUN
+	TASK DATA_DIR STEPS EPOCHS BATCH SEQ LR SEED OUT ARGS DRY_RUN
 # Values reach the scripts through the environment exactly as they were given: neither make nor the shell
 # reads anything in them, be it a space, a quote or a `$$(...)`.
 $(foreach name,$(VARIABLES),$(if $(filter-out undefined,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
@@ -50,6 +50,14 @@ pretrain: setup ## Pretrain from text to eval_results.txt: RECIPE=, CORPUS=, CON
 .PHONY: eval
 eval: setup ## Evaluate a pretraining run once more on its held-out documents
 	@scripts/pretrain.sh eval
+
+.PHONY: finetune
+finetune: setup ## Fine-tune on a task and evaluate: TASK=mrpc DATA_DIR=glue/MRPC INIT=folder
+	@scripts/finetune.sh
+
+.PHONY: predict
+predict: setup ## Predict the test set with the model of finetune: TASK=mrpc DATA_DIR=glue/MRPC
+	@scripts/finetune.sh predict
 
 .PHONY: tensorboard
 tensorboard: setup ## Show the curves of a run in a browser

@@ -12,9 +12,10 @@ Variables (on the command line, in the environment, or in config.mk)
   EVAL_CORPUS  text files to evaluate on                            (documents held out of CORPUS)
   VOCAB        vocab.txt                                            (trained from CORPUS)
   CONFIG       model shape: a name such as bert-mini, or a bert_config.json   (the recipe's)
-  INIT         checkpoint to start from
-  STEPS BATCH SEQ LR SEED   override the recipe
-  RUN OUT      name of the run, and its folder                      (pretrain, out/RUN)
+  INIT         checkpoint to start from: TensorFlow 1, or a Hugging Face folder
+  TASK DATA_DIR             fine-tuning task (cola sst-2 mrpc sts-b qqp mnli qnli rte wnli ax xnli tsv), its files
+  STEPS EPOCHS BATCH SEQ LR SEED   override the recipe or the usual
+  RUN OUT      name of the run, and its folder                      (pretrain or TASK, out/RUN)
   TPU_NAME ZONE PROJECT     Cloud TPU to train on; `local` on a TPU VM  (this machine)
   ARGS         further flags of the program, as they are
   DRY_RUN=1    print the commands, run none

@@ -96,7 +96,20 @@ def test_commands_in_values_are_not_run(checkout, value):
 
 def test_help_lists_every_verb(checkout):
     text = subprocess.run(["make", "help"], cwd=checkout, capture_output=True, text=True, check=True).stdout
-    for verb in ("setup", "test", "vocab", "data", "pretrain", "eval", "tensorboard", "convert", "lint", "clean"):
+    for verb in (
+        "setup",
+        "test",
+        "vocab",
+        "data",
+        "pretrain",
+        "eval",
+        "finetune",
+        "predict",
+        "tensorboard",
+        "convert",
+        "lint",
+        "clean",
+    ):
         assert f"make {verb} " in text
 
 
@@ -112,3 +125,12 @@ def test_without_a_usable_python_the_versions_are_named(checkout, tmp_path):
     )
     assert result.returncode == 2
     assert "Python 3.9, 3.10 or 3.11" in result.stderr
+
+
+def test_fine_tuning_is_called_after_its_task(checkout):
+    words = make(checkout, "finetune", "DRY_RUN=1", "TASK=MRPC", "DATA_DIR=my data", "INIT=uncased", "EPOCHS=2")
+    for flag in ("task_name=MRPC", "data_dir=my data", "init_checkpoint=uncased", "output_dir=out/mrpc", "do_train"):
+        assert f"--{flag}" in words
+    assert "--num_train_epochs=2" in words and "--do_eval" in words and "--do_predict" not in words
+    words = make(checkout, "predict", "DRY_RUN=1", "TASK=mrpc", "DATA_DIR=d", "RUN=mine")
+    assert "--do_predict" in words and "--output_dir=out/mine" in words and "--do_train" not in words

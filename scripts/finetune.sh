@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Fine-tunes on a task and evaluates; with "predict" predicts the test set.
+source "$(dirname "$0")/lib.sh"
+[[ -n ${TASK:-} ]] || die "TASK=name is needed: cola sst-2 mrpc sts-b qqp mnli qnli rte wnli ax xnli tsv"
+name=${TASK,,}
+# The Makefile calls a run "pretrain" unless it is told otherwise; here it is called after its task.
+[[ -n ${RUN:-} && $RUN != pretrain ]] || RUN=$name
+out=${OUT:-out/$RUN}
+
+if [[ ${1:-} == predict ]]; then
+  flags+=(--do_predict)
+else
+  flags+=(--do_train --do_eval)
+fi
+[[ -n ${DATA_DIR:-} || ${ARGS:-} == *_file=* ]] || die "DATA_DIR=folder is needed: the files of task $TASK."
+flag task_name "$TASK"
+flag data_dir "${DATA_DIR:-}"
+flag output_dir "$out"
+flag init_checkpoint "${INIT:-}"
+flag bert_config_file "${CONFIG:-}"
+flag vocab_file "${VOCAB:-}"
+flag num_train_steps "${STEPS:-}"
+flag num_train_epochs "${EPOCHS:-}"
+flag train_batch_size "${BATCH:-}"
+flag max_seq_length "${SEQ:-}"
+flag learning_rate "${LR:-}"
+flag seed "${SEED:-}"
+flag tpu_name "${TPU_NAME:-}"
+if [[ -n ${TPU_NAME:-} ]]; then
+  flag tpu_zone "${ZONE:-}"
+  flag gcp_project "${PROJECT:-}"
+fi
+extra_flags
+run "$python" -m bert.run_classifier "${flags[@]}"
