@@ -20,7 +20,7 @@ import os
 from absl import flags, logging
 
 from bert import configs, files, modeling, program, text_flags, tokenization
-from bert.data import pretraining_data, pretraining_source
+from bert.data import dynamic_masking, pretraining_data, pretraining_source
 from bert.errors import InputError
 from bert.training import (
     baselines,
@@ -151,7 +151,9 @@ def _run(device, recipe_phases, config, check):
     preflight.check_output_dir(FLAGS.output_dir, config, source.vocab_file)
     checkpoints.recover(FLAGS.output_dir, pretraining.variable_shapes(config))
     init_checkpoint = _init_checkpoint(config)
-    training_phases = [_with_files(phase, source.training_files, "input_file", config) for phase in phases]
+    training_phases = [
+        _with_files(phase, source.training_files, "input_file", config, _masking(phase, source)) for phase in phases
+    ]
     evaluation = _evaluation_phase(phases, source, config) if FLAGS.do_eval else None
     on_the_way = _evaluations_on_the_way(phases, source, config) if FLAGS.eval_every else {}
 
@@ -287,12 +289,30 @@ def _init_checkpoint(config):
     return initialisation.checkpoint
 
 
-def _with_files(phase, find, flag, config):
+def _with_files(phase, find, flag, config, masking=None):
     """Gives a phase its record files, after checking them against it."""
-    paths = find(phase.max_seq_length, phase.max_predictions_per_seq)
-    names = preflight.check_records(paths, flag, phase.max_seq_length, phase.max_predictions_per_seq, config)
+    shape = phase.max_seq_length, phase.max_predictions_per_seq
+    paths = find(*shape)
+    names, layout = preflight.check_records(paths, flag, *shape, config, has_masks=masking is None)
     counts = tuple(pretraining_data.count(path) for path in paths)
-    return dataclasses.replace(phase, files=tuple(paths), counts=counts, feature_names=names)
+    return dataclasses.replace(
+        phase, files=tuple(paths), counts=counts, feature_names=names, layout=layout, masking=masking
+    )
+
+
+def _masking(phase, source):
+    """How a phase masks its examples as they are read; None if the records have masks."""
+    if not FLAGS.dynamic_masking:
+        return None
+    if source.vocab_file is None:
+        raise InputError("--dynamic_masking needs --vocab_file, or a vocab.txt beside bert_config.json.")
+    return dynamic_masking.DynamicMasking(
+        tokenization.load_vocab(source.vocab_file, required=pretraining_data.SPECIAL_TOKENS),
+        phase.max_predictions_per_seq,
+        FLAGS.masked_lm_prob,
+        FLAGS.do_whole_word_mask,
+        FLAGS.seed,
+    )
 
 
 def _evaluation_phase(phases, source, config):

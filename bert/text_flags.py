@@ -12,6 +12,12 @@ def define():
     flags.DEFINE_bool("strip_accents", None, "Whether accents are removed. Default: as --do_lower_case.")
     flags.DEFINE_bool("do_whole_word_mask", False, "Whether all pieces of a word are masked together.")
     flags.DEFINE_integer("dupe_factor", 10, "How many times a document is used, with other masks.", lower_bound=1)
+    flags.DEFINE_bool(
+        "dynamic_masking",
+        False,
+        "Whether records hold text without masks, which are drawn anew each time it is read in training. "
+        "--dupe_factor is 1 then, unless it is given.",
+    )
     flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to predict.", lower_bound=0.0, upper_bound=1.0)
     flags.DEFINE_float(
         "short_seq_prob",
@@ -41,7 +47,8 @@ def settings(values, random_seed):
         do_lower_case=values.do_lower_case,
         strip_accents=values.strip_accents,
         do_whole_word_mask=values.do_whole_word_mask,
-        dupe_factor=values.dupe_factor,
+        dupe_factor=1 if values.dynamic_masking and not values["dupe_factor"].present else values.dupe_factor,
+        dynamic_masking=values.dynamic_masking,
         masked_lm_prob=values.masked_lm_prob,
         short_seq_prob=values.short_seq_prob,
         segment_sentences=values.segment_sentences,

@@ -2,9 +2,12 @@
 
 The order of the examples is a function of the files, their record counts and the seed alone. An epoch visits
 every record once: the files are permuted, cut into groups of `FILES_PER_GROUP`, and within a group the files are
-read side by side and shuffled. Every permutation is keyed by (seed, epoch, group), so that a run that is resumed
-at step N starts reading at example N x batch size: whole epochs and groups before it are skipped by arithmetic
-and only the rest of one group is read and dropped.
+read side by side and shuffled, a window of `SHUFFLE_WINDOW` records at a time. Every permutation is keyed by (seed,
+epoch, group, window), so that a run that is resumed at step N starts reading at example N x batch size: whole epochs
+and groups before it are skipped by arithmetic and only the rest of one group is read and dropped.
+
+Nearly all of the cost of reading is that of passing elements from one dataset to the next. So records travel in
+blocks, from the file on, and are parsed in batches.
 """
 
 import tensorflow.compat.v1 as tf
@@ -12,7 +15,10 @@ import tensorflow.compat.v1 as tf
 from bert.data import records
 
 FILES_PER_GROUP = 8
-SHUFFLE_BUFFER = 10_000
+SHUFFLE_WINDOW = 8192
+_BLOCK = 64
+# Batches smaller than this are parsed several at once.
+_MIN_PARSED = 256
 
 
 def feature_spec(max_seq_length, max_predictions_per_seq):
@@ -24,6 +30,15 @@ def feature_spec(max_seq_length, max_predictions_per_seq):
         "masked_lm_positions": tf.FixedLenFeature([max_predictions_per_seq], tf.int64),
         "masked_lm_ids": tf.FixedLenFeature([max_predictions_per_seq], tf.int64),
         "masked_lm_weights": tf.FixedLenFeature([max_predictions_per_seq], tf.float32),
+        "next_sentence_labels": tf.FixedLenFeature([1], tf.int64),
+    }
+
+
+def unmasked_feature_spec(max_seq_length):
+    """The features of a record without masks."""
+    return {
+        "input_ids": tf.FixedLenFeature([max_seq_length], tf.int64),
+        "segment_lengths": tf.FixedLenFeature([2], tf.int64),
         "next_sentence_labels": tf.FixedLenFeature([1], tf.int64),
     }
 
@@ -47,18 +62,46 @@ def parse_batch(serialized, spec, names):
     }
 
 
-def training_examples(files, counts, seed, position, files_per_group=FILES_PER_GROUP):
-    """An endless dataset of serialized records that starts at `position`.
+def decode_batch(serialized, layout):
+    """Takes records of a fixed layout apart by the places of their bytes: the same as `parse_batch`, but faster.
+
+    Args:
+      serialized: string Tensor [batch].
+      layout: the `records.Layout` of all of them.
+
+    Returns:
+      As of `parse_batch`.
+    """
+    rows = tf.io.decode_raw(serialized, tf.uint8)  # [batch, bytes]
+    features = {}
+    for start, name, count, width, is_float in layout.slots():
+        part = tf.reshape(rows[:, start : start + count * width], [-1, count, width])
+        if is_float:
+            features[name] = tf.bitcast(part, tf.float32)  # [batch, count]
+            continue
+        # Seven bits a byte, the lowest first; all bytes but the last have the eighth bit set.
+        value = tf.cast(part[:, :, 0], tf.int32)
+        for i in range(1, width):
+            value += tf.cast(part[:, :, i], tf.int32) * (1 << 7 * i) - (0x80 << 7 * (i - 1))
+        features[name] = value  # [batch, count]
+    return features
+
+
+def training_batches(files, counts, seed, position, batch_size, files_per_group=FILES_PER_GROUP, window=SHUFFLE_WINDOW):
+    """An endless dataset of batches of serialized records that starts at `position`.
 
     Args:
       files: list of paths.
       counts: number of records in each file.
       seed: int that keys every permutation.
       position: int64 scalar Tensor, number of examples already used since the start of training.
+      batch_size: number of records in a batch.
       files_per_group: how many files are read side by side.
+      window: how many records are shuffled among themselves.
 
     Returns:
-      A `tf.data.Dataset` of string scalars.
+      A `tf.data.Dataset` of string [batch_size]. Its n-th element holds the records at `position` + n * batch_size and
+      on of the training.
     """
     num_files = len(files)
     num_groups = -(-num_files // files_per_group)
@@ -68,18 +111,18 @@ def training_examples(files, counts, seed, position, files_per_group=FILES_PER_G
     all_counts = tf.constant(list(counts), tf.int64)  # [num_files]
     seed = tf.constant(seed, tf.int64)
 
-    def epoch_examples(epoch, skip):
+    def epoch_windows(epoch, skip):
         order = tf.random.experimental.stateless_shuffle(tf.range(num_files), seed=tf.stack([seed, epoch]))
         epoch_files = tf.gather(all_files, order)  # [num_files]
         epoch_counts = tf.pad(tf.gather(all_counts, order), [[0, padding]])  # [num_groups * files_per_group]
         group_counts = tf.reduce_sum(tf.reshape(epoch_counts, [num_groups, files_per_group]), axis=1)
         group_ends = tf.cumsum(group_counts)  # [num_groups]
 
-        def group_examples(group):
+        def group_windows(group):
             first = group * files_per_group
             dataset = tf.data.Dataset.from_tensor_slices(epoch_files[first : first + files_per_group])
             dataset = dataset.interleave(
-                tf.data.TFRecordDataset,
+                lambda path: tf.data.TFRecordDataset(path).batch(_BLOCK),
                 cycle_length=min(files_per_group, num_files),
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,
@@ -87,31 +130,42 @@ def training_examples(files, counts, seed, position, files_per_group=FILES_PER_G
             key = tf.random.stateless_uniform(
                 [], seed=tf.stack([seed + 1, epoch * num_groups + group]), maxval=2**31 - 1, dtype=tf.int64
             )
-            dataset = dataset.shuffle(SHUFFLE_BUFFER, seed=key, reshuffle_each_iteration=False)
             start = group_ends[group] - group_counts[group]
-            return dataset.skip(tf.clip_by_value(skip - start, 0, group_counts[group]))
+            drop = tf.clip_by_value(skip - start, 0, group_counts[group])
+            first_window = drop // window
+
+            def shuffle(number, serialized):
+                mixed = tf.random.experimental.stateless_shuffle(serialized, seed=tf.stack([key, number]))
+                return mixed[tf.where_v2(tf.equal(number, first_window), drop % window, 0) :]
+
+            # All windows of a group but the last are full.
+            dataset = dataset.rebatch(window).skip(first_window)
+            return tf.data.Dataset.zip((tf.data.Dataset.range(first_window, tf.int64.max), dataset)).map(shuffle)
 
         first_group = tf.searchsorted(group_ends, skip[tf.newaxis], side="right", out_type=tf.int64)[0]
-        return tf.data.Dataset.range(first_group, num_groups).flat_map(group_examples)
+        return tf.data.Dataset.range(first_group, num_groups).flat_map(group_windows)
 
     first_epoch = position // num_records
-    return tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(
-        lambda epoch: epoch_examples(
+    dataset = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(
+        lambda epoch: epoch_windows(
             epoch, tf.where(tf.equal(epoch, first_epoch), position % num_records, tf.zeros([], tf.int64))
         )
     )
+    return dataset.rebatch(batch_size, drop_remainder=True)
 
 
-def training_input_fn(files, counts, spec, names, seed, batch_size, first_step):
+def training_input_fn(files, counts, spec, names, seed, batch_size, first_step, layout=None, masking=None):
     """Input function of one training phase.
 
     Args:
       files, counts: the record files and the number of records in each.
-      spec: as of `feature_spec`.
+      spec: as of `feature_spec`, or `unmasked_feature_spec` if `masking` is given.
       names: the features' names in the files.
       seed: int.
       batch_size: global batch size: examples per global step over all replicas and hosts.
       first_step: global step at which the phase begins, where its examples are counted from.
+      layout: the `records.Layout` of all files, or None if they have none.
+      masking: the `DynamicMasking` of records without masks.
 
     Returns:
       An `input_fn(params)` for TPUEstimator.
@@ -119,16 +173,30 @@ def training_input_fn(files, counts, spec, names, seed, batch_size, first_step):
 
     def input_fn(params):
         host, num_hosts = _host(params)
+        local_batch_size = params["batch_size"]
         # The step is read from the restored variable when the iterator is made, so that a session that is
         # made anew inside one process continues at the right example too.
         step = tf.cast(tf.train.get_or_create_global_step().read_value(), tf.int64)
-        position = (step - first_step) * (batch_size // num_hosts)
-        # A function of `position` only, built as one dataset so that the position is a captured input.
-        dataset = tf.data.Dataset.from_tensors(position).flat_map(
-            lambda position: training_examples(files[host::num_hosts], counts[host::num_hosts], seed, position)
-        )
-        dataset = dataset.batch(params["batch_size"], drop_remainder=True)
-        dataset = dataset.map(lambda batch: parse_batch(batch, spec, names), num_parallel_calls=tf.data.AUTOTUNE)
+        start = (step - first_step) * (batch_size // num_hosts)
+        # Small batches are parsed several at once.
+        parsed = -(-_MIN_PARSED // local_batch_size) * local_batch_size
+
+        def batches(start):
+            dataset = training_batches(files[host::num_hosts], counts[host::num_hosts], seed, start, parsed)
+
+            def parse(number, serialized):
+                features = decode_batch(serialized, layout) if layout else parse_batch(serialized, spec, names)
+                if masking is None:
+                    return features
+                local = start + number * parsed + tf.range(parsed, dtype=tf.int64)  # [parsed]
+                return masking(features, first_step * batch_size + local * num_hosts + host)
+
+            return dataset.enumerate().map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+        # A function of `start` only, built as one dataset so that it is a captured input.
+        dataset = tf.data.Dataset.from_tensors(start).flat_map(batches)
+        if parsed > local_batch_size:
+            dataset = dataset.rebatch(local_batch_size, drop_remainder=True)
         return _ordered(dataset).prefetch(tf.data.AUTOTUNE)
 
     return input_fn

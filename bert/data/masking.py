@@ -14,8 +14,8 @@ The distribution is that of the original's ``create_masked_lm_predictions``:
 import numpy as np
 
 # Of 2**32 random values, those below the first become [MASK], those below the second stay, the rest are replaced.
-_MASK_BELOW = round(0.8 * 2**32)
-_KEEP_BELOW = round(0.9 * 2**32)
+MASK_BELOW = round(0.8 * 2**32)
+KEEP_BELOW = round(0.9 * 2**32)
 
 
 def budgets(lengths, masked_lm_prob, max_predictions_per_seq):
@@ -128,10 +128,10 @@ def replace(rng, ids, chosen, max_predictions, mask_id, vocabulary_ids):
     positions = np.zeros(is_used.shape, np.uint16)
     positions[is_used] = place - np.repeat(np.arange(batch) * width, counts)
     bits = rng.integers(0, 1 << 32, len(place), dtype=np.uint32)
-    replaced = np.where(bits < _MASK_BELOW, ids.dtype.type(mask_id), original)
+    replaced = np.where(bits < MASK_BELOW, ids.dtype.type(mask_id), original)
     # The values beyond the second border are themselves uniform, and choose the random token.
-    is_random = bits >= _KEEP_BELOW
-    beyond = (bits[is_random] - np.uint32(_KEEP_BELOW)).astype(np.uint64)
-    replaced[is_random] = vocabulary_ids[beyond * len(vocabulary_ids) // (2**32 - _KEEP_BELOW)]
+    is_random = bits >= KEEP_BELOW
+    beyond = (bits[is_random] - np.uint32(KEEP_BELOW)).astype(np.uint64)
+    replaced[is_random] = vocabulary_ids[beyond * len(vocabulary_ids) // (2**32 - KEEP_BELOW)]
     flat[place] = replaced
     return positions, labels, is_used.astype(np.float32)

@@ -49,6 +49,8 @@ class Settings:
       segment_sentences: whether to find the sentences in lines that hold several.
       input_encoding: encoding of the text.
       no_nsp: whether records hold one stretch of text instead of a pair of segments.
+      dynamic_masking: whether records hold the text itself, to be masked each time it is read; they do not depend on
+        do_whole_word_mask, masked_lm_prob and max_predictions_per_seq then.
     """
 
     do_lower_case: bool = True
@@ -63,6 +65,7 @@ class Settings:
     segment_sentences: bool = False
     input_encoding: str = "utf-8"
     no_nsp: bool = False
+    dynamic_masking: bool = False
 
     def __post_init__(self):
         if self.strip_accents is None:
@@ -232,14 +235,17 @@ def create(
 
 
 def _fingerprint(digests, vocab_digest, settings, split, held_out_fraction):
+    settings = dataclasses.asdict(settings)
+    if settings["segment_sentences"]:
+        settings["segment_sentences"] = text.segmentation_version()
+    if settings["dynamic_masking"]:
+        for name in ("do_whole_word_mask", "masked_lm_prob", "max_predictions_per_seq"):
+            del settings[name]
     content = {
         "format": FORMAT,
         "text": digests,
         "vocabulary": vocab_digest,
-        "settings": {
-            **dataclasses.asdict(settings),
-            "segment_sentences": settings.segment_sentences and text.segmentation_version(),
-        },
+        "settings": settings,
         "split": split,
         "held_out_fraction": 0.0 if split == "all" else held_out_fraction,
     }
@@ -280,7 +286,7 @@ def _manifest(output_files, done, kept, stores):
 
 def _warn_of_small_budget(settings):
     wanted = round(settings.max_seq_length * settings.masked_lm_prob)
-    if settings.max_predictions_per_seq < 0.9 * wanted:
+    if not settings.dynamic_masking and settings.max_predictions_per_seq < 0.9 * wanted:
         logging.warning(
             "--max_predictions_per_seq=%d masks only %.1f %% of a full sequence of %d tokens; "
             "--masked_lm_prob=%g of them would be %d.",

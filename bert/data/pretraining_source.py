@@ -54,26 +54,29 @@ class Source:
     def training_files(self, max_seq_length, max_predictions_per_seq):
         """Paths of the training records of one shape, made now if they are not there."""
         split = "train" if self.has_held_out_documents and not self.eval_file else "all"
-        return self._records("input_file", self.input_file, split, max_seq_length, max_predictions_per_seq)
+        return self._records(
+            "input_file", self.input_file, split, max_seq_length, max_predictions_per_seq, self.settings
+        )
 
     def evaluation_files(self, max_seq_length, max_predictions_per_seq):
-        """Paths of the records to evaluate on, made now if they are not there."""
+        """Paths of the records to evaluate on, made now if they are not there; their masks are always stored."""
         flag = "eval_file" if self.eval_file else "input_file"
         split = "held_out" if self.has_held_out_documents and not self.eval_file else "all"
         pattern = self.eval_file or self.input_file
-        return self._records(flag, pattern, split, max_seq_length, max_predictions_per_seq)
+        settings = dataclasses.replace(self.settings, dynamic_masking=False)
+        if self.has_held_out_documents:
+            # Another pass over the same documents would only evaluate them twice.
+            settings = dataclasses.replace(settings, dupe_factor=1)
+        return self._records(flag, pattern, split, max_seq_length, max_predictions_per_seq, settings)
 
-    def _records(self, flag, pattern, split, max_seq_length, max_predictions_per_seq):
+    def _records(self, flag, pattern, split, max_seq_length, max_predictions_per_seq, settings):
         pattern = pattern.replace("{max_seq_length}", str(max_seq_length))
         if not self._is_text(flag, pattern):
             return records.find(pattern, flag)
         texts = files.expand_globs(pattern, flag)
         settings = dataclasses.replace(
-            self.settings, max_seq_length=max_seq_length, max_predictions_per_seq=max_predictions_per_seq
+            settings, max_seq_length=max_seq_length, max_predictions_per_seq=max_predictions_per_seq
         )
-        if split == "held_out" or flag == "eval_file":
-            # Another pass over the same documents would only evaluate them twice.
-            settings = dataclasses.replace(settings, dupe_factor=1)
         key = pretraining_data.fingerprint(
             texts, self.vocab_file, settings, split=split, held_out_fraction=self.held_out_fraction
         )

@@ -7,6 +7,14 @@
 | masked_lm_weights | float [max_predictions_per_seq] |
 | next_sentence_labels | int64 [1]; 1 means that the second segment is a random one |
 
+Records to be masked when they are read (`dynamic_masking`) have three:
+
+| feature | values |
+|---|---|
+| input_ids | int64 [max_seq_length], as they are in the text |
+| segment_lengths | int64 [2]: number of tokens of [CLS] A [SEP], and of B [SEP] or 0 where there is none |
+| next_sentence_labels | int64 [1] |
+
 All records of a file have the same shapes. `Layout` uses that to write them fast: protobuf lets a varint be longer
 than it need be, so that with a fixed number of bytes for each value every record has the same length, and a batch
 of records is a matrix of bytes filled column by column. Any protobuf reader reads it.
@@ -35,6 +43,8 @@ FEATURE_NAMES = (
     "next_sentence_labels",
 )
 
+UNMASKED_FEATURE_NAMES = ("input_ids", "segment_lengths", "next_sentence_labels")
+
 # The TF 2 model garden's spelling of two of the features.
 ALIASES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
 
@@ -50,10 +60,12 @@ class RecordShape:
 
     Attributes:
       max_seq_length: length of input_ids.
-      max_predictions_per_seq: length of masked_lm_positions.
-      feature_names: names of the features as the file spells them, in the order of `FEATURE_NAMES`.
+      max_predictions_per_seq: length of masked_lm_positions; None if the records have no masks.
+      feature_names: names of the features as the file spells them, in the order of `FEATURE_NAMES`, or of
+        `UNMASKED_FEATURE_NAMES`.
       features: dict from the file's names to (dtype, length).
       max_token_id: largest token id in the record.
+      layout: the `Layout` that the record has, or None if it was not written by this module.
     """
 
     max_seq_length: int
@@ -61,6 +73,7 @@ class RecordShape:
     feature_names: tuple
     features: dict
     max_token_id: int
+    layout: object
 
 
 class Layout:
@@ -91,6 +104,34 @@ class Layout:
         frame = length + _masked_crc(length) + example + bytes(_FRAME_FOOTER)
         self._first = _FRAME_HEADER + len(example) - len(body)
         self._template = np.frombuffer(frame, np.uint8)
+        self._is_fixed = np.ones(len(example), bool)
+        for start, _, count, width, _ in self.slots():
+            self._is_fixed[start : start + count * width] = False
+
+    def __eq__(self, other):
+        return isinstance(other, Layout) and self._slots == other._slots and self._first == other._first
+
+    __hash__ = None
+
+    def slots(self):
+        """Where the values lie in the data of a record: a list of (first byte, name, number, bytes each, is_float)."""
+        first = self._first - _FRAME_HEADER
+        return [(first + start, name, *slot) for name, (start, *slot) in self._slots.items()]
+
+    def matches(self, record):
+        """Whether the bytes of a record have this layout."""
+        data = np.frombuffer(record, np.uint8)
+        if len(data) != len(self._is_fixed):
+            return False
+        template = self._template[_FRAME_HEADER:-_FRAME_FOOTER]
+        if not np.array_equal(data[self._is_fixed], template[self._is_fixed]):
+            return False
+        for start, _, count, width, is_float in self.slots():
+            if not is_float:
+                last = (data[start : start + count * width].reshape(count, width) < 0x80).nonzero()[1]
+                if not np.array_equal(last, np.full(count, width - 1)):
+                    return False
+        return True
 
     @property
     def record_bytes(self):
@@ -144,6 +185,17 @@ def pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size):
             "masked_lm_positions": (max_predictions_per_seq, max_seq_length - 1),
             "masked_lm_ids": (max_predictions_per_seq, vocab_size - 1),
             "masked_lm_weights": (max_predictions_per_seq, 1.0),
+            "next_sentence_labels": (1, 1),
+        }
+    )
+
+
+def unmasked_layout(max_seq_length, vocab_size):
+    """`Layout` of the features of records without masks."""
+    return Layout(
+        {
+            "input_ids": (max_seq_length, vocab_size - 1),
+            "segment_lengths": (2, max_seq_length),
             "next_sentence_labels": (1, 1),
         }
     )
@@ -248,31 +300,50 @@ def _shape(path, record):
     except (ValueError, KeyError) as e:
         raise InputError(f"{path}: holds records that are not serialized tf.train.Example messages.") from e
     by_canonical_name = {ALIASES.get(name, name): name for name in features}
-    missing = [name for name in FEATURE_NAMES if name not in by_canonical_name]
+    is_masked = "segment_lengths" not in by_canonical_name
+    wanted = FEATURE_NAMES if is_masked else UNMASKED_FEATURE_NAMES
+    missing = [name for name in wanted if name not in by_canonical_name]
     if missing:
         raise InputError(
             f"{path}: these are not BERT pretraining records. Features found: "
-            f"{', '.join(sorted(features)) or 'none'}. Wanted: {', '.join(FEATURE_NAMES)}."
+            f"{', '.join(sorted(features)) or 'none'}. Wanted: {', '.join(wanted)}."
         )
-    names = tuple(by_canonical_name[name] for name in FEATURE_NAMES)
+    names = tuple(by_canonical_name[name] for name in wanted)
     values = [features[name] for name in names]
-    kinds = {name: np.dtype(np.float32 if name.endswith("weights") else np.int64) for name in FEATURE_NAMES}
-    for name, value in zip(FEATURE_NAMES, values):
+    kinds = {name: np.dtype(np.float32 if name.endswith("weights") else np.int64) for name in wanted}
+    for name, value in zip(wanted, values):
         if getattr(value, "dtype", None) != kinds[name]:
             raise InputError(f"{path}: feature {by_canonical_name[name]} is not a list of {kinds[name]}.")
-    ids, mask, segments, positions, labels, weights, next_sentence = values
-    if not len(ids) == len(mask) == len(segments) or not len(positions) == len(labels) == len(weights):
-        lengths = ", ".join(f"{name} {len(value)}" for name, value in zip(names, values))
-        raise InputError(f"{path}: lengths of the features disagree: {lengths}.")
-    if len(next_sentence) != 1 or len(ids) == 0:
-        raise InputError(f"{path}: a record has {len(ids)} tokens and {len(next_sentence)} next sentence labels.")
+    lengths = dict(zip(wanted, map(len, values)))
+    sequence, predictions = lengths["input_ids"], lengths.get("masked_lm_positions")
+    expected = {name: predictions if name.startswith("masked_lm") else sequence for name in wanted}
+    expected["next_sentence_labels"] = 1
+    if not is_masked:
+        expected["segment_lengths"] = 2
+    if lengths != expected or sequence == 0:
+        found = ", ".join(f"{name} {len(value)}" for name, value in zip(names, values))
+        raise InputError(f"{path}: lengths of the features disagree: {found}.")
     return RecordShape(
-        max_seq_length=len(ids),
-        max_predictions_per_seq=len(positions),
+        max_seq_length=sequence,
+        max_predictions_per_seq=predictions,
         feature_names=names,
         features={name: (str(value.dtype), len(value)) for name, value in zip(names, values)},
-        max_token_id=int(max(ids.max(), labels.max(initial=0))),
+        layout=_layout(record, sequence, predictions),
+        max_token_id=int(max(value.max(initial=0) for name, value in zip(wanted, values) if name.endswith("_ids"))),
     )
+
+
+def _layout(record, max_seq_length, max_predictions_per_seq):
+    """The `Layout` of a record of ours, by the number of bytes that its token ids have; None for any other."""
+    for id_bytes in range(1, 5):
+        vocab_size = 1 << 7 * id_bytes
+        if max_predictions_per_seq is None:
+            layout = unmasked_layout(max_seq_length, vocab_size)
+        else:
+            layout = pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size)
+        if layout.matches(record):
+            return layout
+    return None
 
 
 def _frames(path):

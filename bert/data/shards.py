@@ -34,6 +34,8 @@ def manifest_path(record_file):
 
 def layout(vocab, settings):
     """`records.Layout` of the records of a vocabulary and settings."""
+    if settings.dynamic_masking:
+        return records.unmasked_layout(settings.max_seq_length, max(vocab.values()) + 1)
     return records.pretraining_layout(
         settings.max_seq_length, settings.max_predictions_per_seq, max(vocab.values()) + 1
     )
@@ -257,6 +259,15 @@ class RecordMaker:
         len_a, len_b = rows["len_a"].astype(np.int64), rows["len_b"].astype(np.int64)
         lengths = len_a + len_b + settings.special_tokens
         ids = self._assemble(rows)
+        next_sentence_labels = rows["is_random"][:, np.newaxis]
+        if settings.dynamic_masking:
+            # [CLS] A [SEP], and what is left.
+            segment_lengths = np.stack([len_a + 2, lengths - len_a - 2], axis=1)
+            return {
+                "input_ids": ids,
+                "segment_lengths": segment_lengths,
+                "next_sentence_labels": next_sentence_labels,
+            }
         column = np.arange(settings.max_seq_length, dtype=np.uint16)
         is_token = column < lengths.astype(np.uint16)[:, np.newaxis]
         after_a = column > rows["len_a"][:, np.newaxis] + np.uint16(1)
@@ -276,7 +287,7 @@ class RecordMaker:
             "masked_lm_positions": positions,
             "masked_lm_ids": labels,
             "masked_lm_weights": weights,
-            "next_sentence_labels": rows["is_random"][:, np.newaxis],
+            "next_sentence_labels": next_sentence_labels,
         }
 
     def _assemble(self, rows):

@@ -13,7 +13,7 @@ _BATCH = 1000
 
 
 def label_counts(phase, vocab_size, max_records=-1):
-    """How often each token is to be predicted in the records of a phase.
+    """How often each token is to be predicted in the records of a phase, or could be if they have no masks.
 
     Args:
       phase: a `bert.training.pretraining.Phase`.
@@ -24,11 +24,16 @@ def label_counts(phase, vocab_size, max_records=-1):
       int64 array [vocab_size].
     """
     counts = np.zeros(vocab_size, np.int64)
-    spec = {name: phase.feature_spec[name] for name in ("masked_lm_ids", "masked_lm_weights")}
+    names = ("input_ids", "segment_lengths") if phase.masking else ("masked_lm_ids", "masked_lm_weights")
+    spec = {name: phase.feature_spec[name] for name in names}
     dataset = tf.data.TFRecordDataset(list(phase.files)).take(max_records).batch(_BATCH)
     for batch in dataset.map(lambda serialized: input_pipeline.parse_batch(serialized, spec, phase.feature_names)):
-        ids = batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0]
-        counts += np.bincount(ids, minlength=vocab_size)
+        tokens, used = (batch[name].numpy() for name in names)
+        if phase.masking:
+            # All tokens that may be masked: those between the special ones.
+            column, end_a, end = np.arange(tokens.shape[1]), used[:, :1] - 1, used.sum(axis=1, keepdims=True) - 1
+            used = (column > 0) & (column < end) & (column != end_a)
+        counts += np.bincount(tokens[used > 0], minlength=vocab_size)
     return counts
 
 

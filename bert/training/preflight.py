@@ -39,19 +39,31 @@ def check_vocabulary(config, vocab_size, vocab_file, config_file):
         )
 
 
-def check_records(paths, flag, max_seq_length, max_predictions_per_seq, config):
+def check_records(paths, flag, max_seq_length, max_predictions_per_seq, config, has_masks=True):
     """Checks that record files have the shapes asked for and no token without an embedding.
 
     Returns:
-      The names of the features as the files spell them.
+      The names of the features as the files spell them, and the `records.Layout` of all files or None.
     """
+    layouts = []
     for path in paths:
         shape = records.peek(path)
+        layouts.append(shape.layout)
+        if has_masks and shape.max_predictions_per_seq is None:
+            raise InputError(
+                f"--{flag}: the records in {path} have no masks. They are for training with --dynamic_masking; "
+                "evaluation needs records with masks, see --eval_file."
+            )
+        if not has_masks and shape.max_predictions_per_seq is not None:
+            raise InputError(
+                f"--{flag}: the records in {path} have masks in them, which --dynamic_masking would draw. Leave the "
+                "flag out, or make the records anew with it."
+            )
         for name, there, here in (
             ("max_seq_length", shape.max_seq_length, max_seq_length),
             ("max_predictions_per_seq", shape.max_predictions_per_seq, max_predictions_per_seq),
         ):
-            if there != here:
+            if there not in (here, None):
                 raise InputError(
                     f"--{flag}: the records in {path} were made with {name}={there}, but this training "
                     f"has {name}={here}. Set --{name}={there}, or make the records anew."
@@ -61,7 +73,8 @@ def check_records(paths, flag, max_seq_length, max_predictions_per_seq, config):
                 f"--{flag}: {path} has token id {shape.max_token_id}, but the model's vocab_size is "
                 f"{config.vocab_size}. The records were made with another vocabulary."
             )
-    return shape.feature_names
+    is_common = all(layout == layouts[0] for layout in layouts)
+    return shape.feature_names, layouts[0] if is_common else None
 
 
 def check_output_dir(output_dir, config, vocab_file):

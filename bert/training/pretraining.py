@@ -29,6 +29,8 @@ class Phase:
       files: its record files.
       counts: number of records in each file.
       feature_names: the features as the files spell them.
+      layout: the `bert.data.records.Layout` of the files, or None.
+      masking: the `bert.data.dynamic_masking.DynamicMasking` of files without masks, or None.
     """
 
     first_step: int
@@ -38,10 +40,14 @@ class Phase:
     files: tuple = ()
     counts: tuple = ()
     feature_names: tuple = ()
+    layout: object = None
+    masking: object = None
 
     @property
     def feature_spec(self):
         """The features to parse."""
+        if self.masking:
+            return input_pipeline.unmasked_feature_spec(self.max_seq_length)
         return input_pipeline.feature_spec(self.max_seq_length, self.max_predictions_per_seq)
 
 
@@ -336,6 +342,8 @@ class Trainer:
                 self.seed,
                 self.schedule.train_batch_size,
                 phase.first_step,
+                phase.layout,
+                phase.masking,
             ),
             last_step,
             self.schedule.learning_rate_at,

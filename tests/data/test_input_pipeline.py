@@ -43,14 +43,14 @@ def record_files(tmp_path_factory):
     return files, counts
 
 
-def numbers(files, counts, seed, position, limit, files_per_group=2):
+def numbers(files, counts, seed, position, limit, files_per_group=2, window=8):
     """The first `limit` record numbers from `position` on."""
     with tf.Graph().as_default(), tf.Session() as session:
-        dataset = input_pipeline.training_examples(
-            files, counts, seed, tf.constant(position, tf.int64), files_per_group
+        dataset = input_pipeline.training_batches(
+            files, counts, seed, tf.constant(position, tf.int64), limit, files_per_group, window
         )
         spec = input_pipeline.feature_spec(SEQ_LENGTH, PREDICTIONS)
-        dataset = dataset.batch(limit).map(lambda batch: input_pipeline.parse_batch(batch, spec, NAMES))
+        dataset = dataset.map(lambda batch: input_pipeline.parse_batch(batch, spec, NAMES))
         batch = tf.data.make_one_shot_iterator(dataset).get_next()
         return session.run(batch["input_ids"])[:, 0].tolist()
 
@@ -66,13 +66,13 @@ def test_each_epoch_visits_every_record_once_in_another_order(record_files):
     assert numbers(files, counts, seed=2, position=0, limit=total) != epochs[0]
 
 
-@pytest.mark.parametrize("files_per_group", [1, 2, 4, 8])
-def test_starting_anywhere_continues_the_same_stream(record_files, files_per_group):
+@pytest.mark.parametrize(("files_per_group", "window"), [(1, 1), (2, 8), (4, 5), (8, 100)])
+def test_starting_anywhere_continues_the_same_stream(record_files, files_per_group, window):
     files, counts = record_files
     total = sum(counts)
-    stream = numbers(files, counts, 5, 0, 2 * total + 10, files_per_group)
+    stream = numbers(files, counts, 5, 0, 2 * total + 10, files_per_group, window)
     for position in (1, 6, 7, 8, 20, 21, 36, total - 1, total, total + 1, 2 * total + 3):
-        assert numbers(files, counts, 5, position, 5, files_per_group) == stream[position : position + 5]
+        assert numbers(files, counts, 5, position, 5, files_per_group, window) == stream[position : position + 5]
 
 
 def test_input_fn_follows_the_global_step_of_the_session(record_files):
@@ -161,3 +161,87 @@ def test_model_garden_names_are_read(tmp_path):
         batch = session.run(input_pipeline.parse_batch(tf.constant([serialized]), spec, names))
     assert sorted(batch) == sorted(NAMES)
     np.testing.assert_array_equal(batch["segment_ids"], [range(SEQ_LENGTH)])
+
+
+@pytest.mark.parametrize("vocab_size", [100, 30_522, 1 << 16, 119_547, 3_000_000])
+def test_records_of_ours_are_read_by_place_as_they_are_parsed(vocab_size):
+    seq, predictions, batch = 200, 7, 9
+    rng = np.random.default_rng(vocab_size)
+
+    def ids(width):
+        return rng.integers(0, vocab_size, (batch, width)).astype(np.uint32)
+
+    columns = {
+        "input_ids": ids(seq),
+        "input_mask": rng.integers(0, 2, (batch, seq)).astype(bool),
+        "segment_ids": rng.integers(0, 2, (batch, seq)).astype(bool),
+        "masked_lm_positions": rng.integers(0, seq, (batch, predictions)).astype(np.uint16),
+        "masked_lm_ids": ids(predictions),
+        "masked_lm_weights": rng.random((batch, predictions)).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, (batch, 1)).astype(bool),
+    }
+    lengths = {
+        "input_ids": ids(seq),
+        "segment_lengths": rng.integers(0, seq + 1, (batch, 2)).astype(np.uint16),
+        "next_sentence_labels": columns["next_sentence_labels"],
+    }
+    for layout, values, spec in (
+        (
+            records.pretraining_layout(seq, predictions, vocab_size),
+            columns,
+            input_pipeline.feature_spec(seq, predictions),
+        ),
+        (records.unmasked_layout(seq, vocab_size), lengths, input_pipeline.unmasked_feature_spec(seq)),
+    ):
+        with tf.Graph().as_default(), tf.Session() as session:
+            serialized = tf.constant([row[12:-4].tobytes() for row in layout.encode(values)])
+            parsed, decoded = session.run(
+                [
+                    input_pipeline.parse_batch(serialized, spec, tuple(values)),
+                    input_pipeline.decode_batch(serialized, layout),
+                ]
+            )
+        assert sorted(parsed) == sorted(decoded) == sorted(values)
+        for name, value in parsed.items():
+            np.testing.assert_array_equal(decoded[name], value)
+            np.testing.assert_array_equal(decoded[name], values[name])
+            assert decoded[name].dtype == value.dtype
+
+
+def test_only_records_of_ours_are_read_by_place(record_files, tmp_path):
+    files, _ = record_files
+    assert records.peek(files[0]).layout is None  # written by TensorFlow
+    layout = records.unmasked_layout(SEQ_LENGTH, 1000)
+    rows = layout.encode(
+        {
+            "input_ids": np.full((1, SEQ_LENGTH), 7, np.uint16),
+            "segment_lengths": np.full((1, 2), 4, np.uint16),
+            "next_sentence_labels": np.zeros((1, 1), np.uint16),
+        }
+    )
+    path = tmp_path / "r"
+    path.write_bytes(rows.tobytes())
+    assert records.peek(str(path)).layout == layout != records.unmasked_layout(SEQ_LENGTH, 100)
+    record = rows[0, 12:-4]
+    for start, _, _, width, _ in layout.slots():
+        if width == 2:  # a varint that ends early
+            changed = record.copy()
+            changed[start] = 7
+            assert not layout.matches(changed.tobytes())
+    assert layout.matches(record.tobytes()) and not layout.matches(record.tobytes()[:-1])
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 256, 300])
+def test_small_batches_are_those_of_large_ones(record_files, batch_size):
+    files, counts = record_files
+    spec = input_pipeline.feature_spec(SEQ_LENGTH, PREDICTIONS)
+    input_fn = input_pipeline.training_input_fn(files, counts, spec, NAMES, 3, batch_size, first_step=0)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        iterator = tf.data.make_initializable_iterator(input_fn({"batch_size": batch_size}))
+        batch = iterator.get_next()
+        session.run(tf.global_variables_initializer())
+        session.run(iterator.initializer)
+        found = [session.run(batch["input_ids"])[:, 0] for _ in range(-(-600 // batch_size))]
+    assert {len(part) for part in found} == {batch_size}
+    assert np.concatenate(found)[:600].tolist() == numbers(files, counts, 3, 0, 600, files_per_group=8, window=8192)

@@ -1,0 +1,89 @@
+"""Training on masks drawn while reading, from text to results."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from absl.testing import flagsaver
+
+from bert import run_pretraining
+from bert.data import pretraining_data, records
+from bert.data.pretraining_data import Settings
+from bert.errors import InputError
+
+
+@pytest.fixture
+def run(tiny_text, tiny_model):
+    """Runs the program in this process for 8 steps, with flags added."""
+
+    def run(**given):
+        values = {
+            "input_file": tiny_text,
+            "bert_config_file": tiny_model / "bert_config.json",
+            "do_train": True,
+            "max_seq_length": 32,
+            "max_predictions_per_seq": 5,
+            "train_batch_size": 8,
+            "num_train_steps": 8,
+            "num_warmup_steps": 3,
+            "save_checkpoints_steps": 4,
+            "held_out_fraction": 0.2,
+            "num_workers": 1,
+            "dynamic_masking": True,
+            **given,
+        }
+        with flagsaver.flagsaver():
+            flags.FLAGS(["run_pretraining", *(f"--{name}={value}" for name, value in values.items())])
+            run_pretraining.main()
+
+    return run
+
+
+def variables(folder):
+    reader = tf.train.load_checkpoint(os.path.join(folder, "model.ckpt-8"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_from_text_to_results_with_masks_drawn_while_reading(run, tmp_path):
+    run(output_dir=tmp_path / "whole", do_eval=True)
+    made = sorted((tmp_path / "whole" / "records").glob("*/*.tfrecord"))
+    has_masks = {path.parent.name.split("-")[0]: records.peek(str(path)).max_predictions_per_seq for path in made}
+    assert has_masks == {"train": None, "held_out": 5}
+    (manifest, *_) = (tmp_path / "whole" / "records").glob("train-*/*.json")
+    assert json.loads(manifest.read_text())["settings"]["dupe_factor"] == 1
+    summary = json.loads((tmp_path / "whole" / "training_summary.json").read_text())
+    assert summary["eval_metrics"]["token_frequency_loss"] < summary["eval_metrics"]["uniform_loss"]
+
+    # Resumed at step 4, it sees the same masks.
+    options = {"records_dir": tmp_path / "whole" / "records", "output_dir": tmp_path / "cut"}
+    run(**options)
+    for path in (tmp_path / "cut").glob("model.ckpt-8.*"):
+        path.unlink()
+    (tmp_path / "cut" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
+    run(**options)
+    whole, cut = variables(tmp_path / "whole"), variables(tmp_path / "cut")
+    assert whole.keys() == cut.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(cut[name], value, err_msg=name)
+
+
+def test_records_of_the_other_kind_are_refused_in_words(run, tmp_path, tiny_model, tiny_text):
+    unmasked, masked = str(tmp_path / "unmasked"), str(tmp_path / "masked")
+    for path in (unmasked, masked):
+        settings = Settings(
+            max_seq_length=32, max_predictions_per_seq=5, dupe_factor=1, dynamic_masking=path == unmasked
+        )
+        vocab_file = str(tiny_model / "vocab.txt")
+        pretraining_data.create([str(tiny_text)], vocab_file, [path], settings, token_cache=str(tmp_path / "cache"))
+    new = {"output_dir": tmp_path / "new"}
+    with pytest.raises(InputError, match=r"have no masks.*--dynamic_masking"):
+        run(input_file=unmasked, dynamic_masking=False, **new)
+    with pytest.raises(InputError, match="have masks in them"):
+        run(input_file=masked, **new)
+    with pytest.raises(InputError, match=r"have no masks.*--eval_file"):
+        run(input_file=unmasked, do_eval=True, **new)
+    run(input_file=unmasked, eval_file=masked, do_eval=True, **new)
+    assert (tmp_path / "new" / "eval_results.txt").exists()
