@@ -51,6 +51,14 @@ pretrain: setup ## Pretrain from text to eval_results.txt: RECIPE=, CORPUS=, CON
 eval: setup ## Evaluate a pretraining run once more on its held-out documents
 	@scripts/pretrain.sh eval
 
+.PHONY: status
+status: setup ## Tell how far a run is: step, loss, time left, last checkpoint
+	@scripts/status.sh
+
+.PHONY: report
+report: setup ## Write report.html and loss.png about a run into its folder
+	@scripts/report.sh
+
 .PHONY: finetune
 finetune: setup ## Fine-tune on a task and evaluate: TASK=mrpc DATA_DIR=glue/MRPC INIT=folder
 	@scripts/finetune.sh

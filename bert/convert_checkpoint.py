@@ -9,7 +9,7 @@ output folder gets bert_config.json, bert_model.ckpt.* and vocab.txt, as far as 
 from absl import flags, logging
 
 from bert import program
-from bert.training import checkpoint_formats
+from bert.training import checkpoint_formats, checkpoints
 
 FLAGS = flags.FLAGS
 
@@ -21,14 +21,24 @@ flags.DEFINE_bool(
     "Leave out the optimizer's slots and the global step: a third of the size, as in released models. "
     "Training can start from such a checkpoint, but not resume.",
 )
+flags.DEFINE_integer(
+    "average",
+    None,
+    "The mean of the weights of the last so many checkpoints in the folder --input; implies --strip_optimizer.",
+    lower_bound=1,
+)
 
 
 def main():
-    """Reads, strips and writes."""
-    checkpoint = checkpoint_formats.read(FLAGS.input)
+    """Reads, averages, strips and writes."""
+    prefixes = checkpoints.newest(FLAGS.input, FLAGS.average) if FLAGS.average else [FLAGS.input]
+    checkpoint = checkpoint_formats.read(prefixes[-1])
     total = len(checkpoint.variables)
-    if FLAGS.strip_optimizer:
+    if FLAGS.strip_optimizer or FLAGS.average:
         checkpoint.variables = checkpoint_formats.strip_optimizer(checkpoint.variables)
+    if FLAGS.average:
+        logging.info("the mean of %s", ", ".join(prefixes))
+        checkpoint.variables = checkpoints.average(prefixes, checkpoint.variables)
     prefix = checkpoint_formats.write_tf1(FLAGS.output, checkpoint)
     size = sum(value.nbytes for value in checkpoint.variables.values())
     logging.info("%s: %d of %d variables, %.1f MB", prefix, len(checkpoint.variables), total, size / 1e6)

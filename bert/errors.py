@@ -1,6 +1,7 @@
 """The exceptions that programs tell in words: a user's mistake, and a training that cannot go on."""
 
 import os
+import re
 import sys
 
 
@@ -46,5 +47,15 @@ def in_words(error):
     cause = causes.get(type(error))
     if cause is None:
         return None
-    # What follows the first line tells where in the graph it happened.
-    return f"{cause}: {error.message.strip().splitlines()[0].rstrip('.')}."
+    return f"{cause}: {_first_message(error.message).rstrip('.')}."
+
+
+def _first_message(text):
+    """What happened, out of TensorFlow's account of where in the graph it happened."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    nodes = [i for i, line in enumerate(lines) if line.startswith("Node: ")]
+    if lines[0].startswith("Graph execution error") and nodes:
+        lines = lines[nodes[-1] + 1 :]
+    if re.match(r"\d+ root error", lines[0]):
+        lines = lines[1:]
+    return re.sub(r"^\(\d+\) [A-Z_]+: *", "", lines[0])

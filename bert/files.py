@@ -185,7 +185,9 @@ def atomic_write(path, mode="wb"):
             f.flush()
             os.fsync(f.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as e:
+        if isinstance(e, OSError) and e.errno is not None and e.filename is None:
+            e.filename = path  # which a write that fails does not tell
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
         raise

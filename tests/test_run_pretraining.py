@@ -238,30 +238,32 @@ def test_a_lost_input_file_is_named_and_training_goes_on_when_it_is_back(run, tm
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A function that makes a file system in memory of some MB, or changes it."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
+def disk(tmp_path):
+    """A function that mounts a file system in memory on a folder."""
+    mounted = []
 
-    def mount(options):
+    def mount(name, options):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
         command = ["mount", "-t", "tmpfs", "-o", options, "none", folder]
         if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
             pytest.skip("needs the right to mount a file system")
+        mounted.append(folder)
         return folder
 
     yield mount
-    subprocess.run(["umount", "--lazy", folder], capture_output=True)
+    for folder in set(mounted):
+        subprocess.run(["umount", "--lazy", folder], capture_output=True)
 
 
-def test_a_full_or_read_only_disk_is_named_and_training_goes_on_when_mended(run, small_disk):
-    disk = small_disk("size=9m")
-    filler = disk / "filler"
-    out = disk / "out"
+def test_a_full_or_read_only_disk_is_named_and_training_goes_on_when_mended(run, disk):
+    folder = disk("small", "size=9m")
+    out = folder / "out"
 
     def fill():
         while not (out / "model.ckpt-4.meta").exists() and not error:
             time.sleep(0.001)
-        with open(filler, "wb") as f, contextlib.suppress(OSError):
+        with open(folder / "filler", "wb") as f, contextlib.suppress(OSError):
             while True:
                 f.write(bytes(1000))
                 f.flush()
@@ -275,10 +277,9 @@ def test_a_full_or_read_only_disk_is_named_and_training_goes_on_when_mended(run,
         error.append(e)
     thread.join()
     assert "No space left on device" in in_words(error[0])
-    small_disk("remount,ro")
     with pytest.raises(InputError, match=r"run.lock: cannot be written: Read-only file system"):
-        run(output_dir=out, num_train_steps=40)
-    small_disk("remount,rw,size=40m")
+        run(output_dir=disk("read-only", "ro"), num_train_steps=40)
+    disk("small", "remount,size=40m")
     run(output_dir=out, num_train_steps=40)
     starts = json.loads((out / "run.json").read_text())["starts"]
     assert starts[-1]["step"] >= 4

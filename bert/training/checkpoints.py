@@ -164,6 +164,31 @@ def _remove_leftover(path):
         tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else files.remove(path)
 
 
+def newest(folder, count):
+    """Path prefixes of the last checkpoints in a folder, oldest first.
+
+    Raises:
+      InputError: there are fewer than `count`.
+    """
+    steps = [int(match["step"]) for match in map(_CHECKPOINT_FILE.match, files.list_folder(folder)) if match]
+    steps = sorted(set(steps))[-count:]
+    if len(steps) < count:
+        raise InputError(
+            f"{folder} has {len(steps)} checkpoints (model.ckpt-N), not {count}. A training keeps as many as "
+            f"--keep_checkpoint_max says."
+        )
+    return [os.path.join(folder, f"model.ckpt-{step}") for step in steps]
+
+
+def average(prefixes, names):
+    """The mean of some variables over several checkpoints: a dict from name to float32 array."""
+    readers = [tf.train.load_checkpoint(prefix) for prefix in prefixes]
+    return {
+        name: np.mean([reader.get_tensor(name) for reader in readers], axis=0, dtype=np.float64).astype(np.float32)
+        for name in names
+    }
+
+
 def read_shapes(checkpoint, flag="init_checkpoint"):
     """Names and shapes of the variables in a checkpoint.
 
