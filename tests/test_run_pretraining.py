@@ -263,10 +263,9 @@ def test_a_full_or_read_only_disk_is_named_and_training_goes_on_when_mended(run,
     def fill():
         while not (out / "model.ckpt-4.meta").exists() and not error:
             time.sleep(0.001)
-        with open(folder / "filler", "wb") as f, contextlib.suppress(OSError):
+        with open(folder / "filler", "wb", buffering=0) as f, contextlib.suppress(OSError):
             while True:
                 f.write(bytes(1000))
-                f.flush()
 
     error = []
     thread = threading.Thread(target=fill)

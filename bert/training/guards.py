@@ -36,7 +36,10 @@ class Patience:
 
         Raises:
           TrainingError: `ATTEMPTS` have failed, or all of them have taken `PATIENCE` seconds.
+          stopping.Stopped: a signal came, and the attempt before has failed.
         """
+        if self._attempts and stopping.requested():
+            raise stopping.Stopped(stopping.requested())
         now = time.monotonic()
         self._start = self._start or now
         if self._attempts == ATTEMPTS or (self._attempts and now - self._start > PATIENCE):

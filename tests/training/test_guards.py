@@ -3,7 +3,7 @@
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bert.errors import TrainingError
+from bert.errors import InputError, TrainingError, in_words
 from bert.training import checkpoints, devices, estimator, guards
 
 
@@ -93,3 +93,29 @@ def test_patience_has_an_end(monkeypatch):
         guards.Patience("saving").call(fail)
     with pytest.raises(ZeroDivisionError):
         guards.Patience("saving").call(lambda: 1 / 0)
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (InputError("--flag: no."), "--flag: no."),
+        (FileNotFoundError(2, "x", "a/b"), "a/b: No such file or directory."),
+        (tf.errors.DataLossError(None, None, "corrupted record at 12"), "A file is damaged: corrupted record at 12."),
+        (
+            tf.errors.NotFoundError(
+                None,
+                None,
+                "Graph execution error:\n\nDetected at node 'x' defined at\nNode: 'x'\na/b; No such file\n\t[[x]]",
+            ),
+            "A file or bucket is missing: a/b; No such file.",
+        ),
+        (
+            tf.errors.NotFoundError(None, None, "2 root error(s) found.\n  (0) NOT_FOUND:  a/b; No such file\n (1)"),
+            "A file or bucket is missing: a/b; No such file.",
+        ),
+        (tf.errors.InvalidArgumentError(None, None, "Incompatible shapes"), None),
+        (KeyError("x"), None),
+    ],
+)
+def test_what_is_no_mistake_in_the_program_is_told_in_words(error, words):
+    assert in_words(error) == words
