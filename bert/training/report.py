@@ -34,10 +34,10 @@ svg text { fill: var(--faint); font-size: 12px; } .grid { stroke: var(--line); }
 .restart { stroke: var(--restart); stroke-dasharray: 3 4; } polyline { fill: none; stroke-width: 1.8; }
 .training { stroke: var(--training); } .heldout { stroke: var(--heldout); } circle.heldout { fill: var(--heldout); }
 .key { display: inline-block; width: 1.4em; height: .25em; margin: 0 .4em .25em 1em; border-radius: 1px; }
-.tables { display: grid; gap: 0 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
+.tables { display: grid; gap: 0 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr)); }
 table { border-collapse: collapse; width: 100%; font-size: .93rem; } td, th { padding: .25rem .5rem .25rem 0;
   border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; font-weight: 400; }
-td { font-variant-numeric: tabular-nums; } th { color: var(--faint); width: 45%; } details { margin-top: 1.2rem; }
+td { font-variant-numeric: tabular-nums; } th { color: var(--faint); width: 50%; } details { margin-top: 1.2rem; }
 summary { cursor: pointer; font-weight: 600; }
 """
 
@@ -117,7 +117,7 @@ def _page(run):
     tables = [
         ("Results on held-out data", results),
         ("Speed", _speed(run)),
-        ("Training", {**flat, "phases": phases, "seed": record.get("seed"), "device": record.get("device")}),
+        ("Training", {**flat, "phases": phases, "seed": str(record.get("seed", "")), "device": record.get("device")}),
         ("Model", settings.get("model", {})),
         *(
             (f"Data of phase {i + 1}" if len(record["data"]) > 1 else "Data", data)

@@ -118,6 +118,7 @@ def main():
         "num_warmup_steps": 3,
         "learning_rate": 1e-3,
         "save_checkpoints_steps": 2,
+        "keep_checkpoint_max": STEPS,
         "held_out_fraction": 0.2,
         "eval_every": PAUSE,
         "num_workers": 1,
@@ -139,8 +140,9 @@ def main():
             kills.append(kill)
         elif last_step(killed) == STEPS:
             # The training is over: so that there is something to kill, its last checkpoints are lost.
+            last_kept = choose.randrange(0, STEPS, 2)
             for path in killed.glob("model.ckpt-*"):
-                if int(path.name.split("-")[1].split(".")[0]) > STEPS // 2:
+                if int(path.name.split("-")[1].split(".")[0]) > last_kept:
                     path.unlink()
     wait_for(lambda: False, start(killed, log))
     runs = json.loads((killed / "run.json").read_text())["starts"]
