@@ -2,13 +2,16 @@
 
 import contextlib
 import gzip
+import json
+import pathlib
+import struct
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.data import records
+from bert.data import pretraining_data, records, shards
 from bert.errors import InputError
 
 SEQ, PREDICTIONS, VOCAB = 24, 5, 40_000
@@ -193,14 +196,55 @@ def test_damage_never_goes_unnoticed(tmp_path_factory, position, value, cut):
     position %= len(content)
     content[position : position + len(value)] = value
     path.write_bytes(content[: len(content) - cut % len(content)])
-    got = []
+    got, is_whole = [], False
     try:
         for record in records.read(str(path)):
             got.append(record)
             records.parse(record)
+        is_whole = True
     except InputError:
         pass
     assert got == true_records[: len(got)]
+    if is_whole:  # what remains ends where a record does: then the manifest tells, see below
+        assert path.stat().st_size == len(got) * len(content) // 3
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_with_its_manifest_a_file_is_whole_or_an_error(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("fuzz") / "r"
+    content = write(path, random_columns(3))
+    manifest = {"bytes": len(content), "records": 3}
+    pathlib.Path(shards.manifest_path(str(path))).write_text(json.dumps(manifest))
+    length = data.draw(st.one_of(st.sampled_from([0, len(content) // 3, len(content)]), st.integers(0, len(content))))
+    bits = data.draw(st.lists(st.integers(0, 8 * len(content) - 1), max_size=3))
+    changed = bytearray(content[:length])
+    for bit in bits:
+        if bit < 8 * length:
+            changed[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(changed)
+    try:
+        count, read = pretraining_data.count(str(path)), list(records.read(str(path)))
+    except InputError as e:
+        assert changed != content and str(path) in str(e)
+    else:
+        assert changed == content and count == len(read) == 3
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300))
+def test_random_bytes_are_an_error_in_words(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("fuzz") / "r"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=str(path)):
+        records.peek(str(path))
+    # In the frame of a record they are still no example, or one with other features.
+    length = struct.pack("<Q", len(content))
+    frame = length + records._masked_crc(length) + content + records._masked_crc(content)
+    path.write_bytes(frame)
+    assert list(records.read(str(path))) == [content]
+    with pytest.raises(InputError, match=str(path)):
+        records.peek(str(path))
 
 
 @settings(max_examples=300, deadline=None)

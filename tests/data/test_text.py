@@ -1,9 +1,10 @@
 """Reading text: nothing is lost or changed, whatever the encoding and the size of the blocks."""
 
+import codecs
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bert.data import text
@@ -58,6 +59,30 @@ def test_any_bytes_are_text_or_an_error_with_the_line(folder, content):
             list(text.read_blocks(path, block_bytes=7))
     else:
         assert "".join(text.read_blocks(path, block_bytes=7)) == expected
+
+
+@given(
+    st.text(max_size=60).map(lambda content: content.encode("utf-8", "ignore").decode()),
+    st.sampled_from(["utf-8", "utf-16", "utf-16-le", "gb18030", "shift_jis", "euc_kr", "iso8859-1", "cp1251"]),
+    st.integers(1, 9),
+    st.data(),
+)
+@settings(max_examples=300, deadline=None)
+def test_damaged_text_is_what_python_makes_of_it_or_an_error(folder, content, encoding, block_bytes, data):
+    raw = bytearray(content.encode(encoding, "ignore"))
+    del raw[data.draw(st.integers(0, len(raw))) :]
+    for bit in data.draw(st.lists(st.integers(0, 8 * len(raw) - 1), max_size=2)) if raw else ():
+        raw[bit // 8] ^= 1 << bit % 8
+    # Without the mark that says which, Python's decoder of whole strings guesses the order of bytes.
+    assume(encoding != "utf-16" or raw[:2] in (b"", codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    path = write(folder, bytes(raw))
+    try:
+        expected = bytes(raw).decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        with pytest.raises(InputError, match=rf"text\.txt, line \d+: not {encoding} "):
+            list(text.read_blocks(path, encoding, block_bytes=block_bytes))
+    else:
+        assert "".join(text.read_blocks(path, encoding, block_bytes=block_bytes)) == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "gb18030"])
