@@ -190,7 +190,7 @@ class Store:
             if query.get(f"{prefix}{what}NotMatch") == value:
                 raise ApiError(304 if reading else 412, "At least one of the pre-conditions did not hold.")
 
-    def put(self, bucket, name, content, meta, query, components=None):
+    def put(self, bucket, name, content, meta, query, base, components=None):
         content = bytes(content)
         if not name or len(name.encode()) > 1024 or "\n" in name or "\r" in name:
             raise ApiError(400, "Invalid object name")
@@ -202,9 +202,12 @@ class Store:
             self.bucket(bucket)
             self.check(bucket, name, query)
             generation, now = str(next(self._generations)), _now()
+            place = f"storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}"
             resource = {
                 "kind": "storage#object",
                 "id": f"{bucket}/{name}/{generation}",
+                "selfLink": f"{base}/{place}",
+                "mediaLink": f"{base}/download/{place}?generation={generation}&alt=media",
                 "name": name,
                 "bucket": bucket,
                 "generation": generation,
@@ -331,7 +334,7 @@ class Api:
             resource, content = store.get(bucket, name, query.get("sourceGeneration"))
             store.check(bucket, name, query, prefix="ifSource")
             meta = {key: value for key, value in resource.items() if key in WRITABLE}
-            copy = store.put(rest[2], rest[4], content, {**meta, **request.json()}, query)
+            copy = store.put(rest[2], rest[4], content, {**meta, **request.json()}, query, request.base)
             if rest[0] == "copyTo":
                 return Reply.of(copy)
             size = copy["size"]
@@ -363,7 +366,7 @@ class Api:
             parts.append(content)
             components += resource.get("componentCount", 1)
         meta = {key: value for key, value in asked.get("destination", {}).items() if key in WRITABLE}
-        return Reply.of(self.store.put(bucket, name, b"".join(parts), meta, request.query, components))
+        return Reply.of(self.store.put(bucket, name, b"".join(parts), meta, request.query, request.base, components))
 
     def _media(self, request, resource, content):
         headers = {
@@ -406,7 +409,7 @@ class Api:
             return Reply(200, b"", {"Location": request.base + where})
         else:
             raise ApiError(400, "Invalid uploadType")
-        return Reply.of(self.store.put(bucket, query.get("name") or meta["name"], content, meta, query))
+        return Reply.of(self.store.put(bucket, query.get("name") or meta["name"], content, meta, query, request.base))
 
     def _resume(self, request):
         """One request of a resumable upload: some bytes, or the question how many have arrived."""
@@ -438,7 +441,7 @@ class Api:
                 if "X-GUploader-No-308" in request.headers:
                     return Reply(200, b"", {**headers, "X-Http-Status-Code-Override": "308"})
                 return Reply(308, b"", headers)
-            upload.done = self.store.put(upload.bucket, upload.name, received, upload.meta, upload.query)
+            upload.done = self.store.put(upload.bucket, upload.name, received, upload.meta, upload.query, request.base)
             upload.received = bytearray()
             return Reply.of(upload.done)
 

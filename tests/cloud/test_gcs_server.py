@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import threading
@@ -101,6 +102,7 @@ def test_tensorflow_and_the_client_library_take_it_for_the_real_one(gcs):
     gcs.fault("GET storage.googleapis.com", "truncate", after=100_000)
     program = f"""
 import os
+import pathlib
 import tensorflow as tf
 from google.cloud import storage
 content = os.urandom(1 << 20)
@@ -119,3 +121,36 @@ assert [blob.name for blob in bucket.list_blobs()] == ["folder/file2"]
     outcomes = [outcome for _, outcome in gcs.log()]
     assert {"cut_upload", "truncate"} <= set(outcomes)
     assert all("googleapis.com" in request or request.split()[1].startswith("127.0.0.1") for request, _ in gcs.log())
+
+
+def test_gsutil_takes_it_for_the_real_one(gcs, tmp_path):
+    host, port = urllib.parse.urlsplit(gcs.url).netloc.split(":")
+    boto = {
+        "Credentials": {"gs_service_key_file": gcs.env["GOOGLE_APPLICATION_CREDENTIALS"]},
+        "Boto": {"proxy": host, "proxy_port": port, "ca_certificates_file": gcs.env["CURL_CA_BUNDLE"]},
+        "GSUtil": {"state_dir": tmp_path, "default_project_id": "test", "software_update_check_period": 0},
+        "OAuth2": {"token_cache": "in_memory"},
+    }
+    lines = [line for name, keys in boto.items() for line in (f"[{name}]", *(f"{k} = {v}" for k, v in keys.items()))]
+    (tmp_path / "boto").write_text("\n".join(lines))
+    env = {**gcs.env, "BOTO_CONFIG": str(tmp_path / "boto")}
+    tool = pathlib.Path(sys.executable).with_name("gsutil")
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "folder" / "inner" / "file").write_bytes(os.urandom(BLOCK + 1))
+    gcs.fault("POST .*upload", "status", status=503)
+
+    def gsutil(*arguments):
+        result = subprocess.run([tool, "-q", *arguments], env=env, capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0, result.stderr
+        return result
+
+    there = f"gs://{gcs.bucket}"
+    gsutil("cp", "-r", tmp_path / "folder", there)
+    assert gcs.names() == ["folder/inner/file"]
+    assert gsutil("ls", f"{there}/folder/inner").stdout == f"{there}/folder/inner/file\n"
+    (tmp_path / "back").mkdir()
+    gsutil("rsync", "-r", there, tmp_path / "back")
+    copied = tmp_path / "back" / "folder" / "inner" / "file"
+    assert copied.read_bytes() == (tmp_path / "folder" / "inner" / "file").read_bytes()
+    gsutil("rm", "-r", f"{there}/folder")
+    assert gcs.names() == []
