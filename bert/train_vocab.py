@@ -57,7 +57,7 @@ def main():
     vocabulary.write(tokens, FLAGS.output_file)
     vocab = tokenization.load_vocab(FLAGS.output_file)
     logging.info("%s: %d tokens.", FLAGS.output_file, len(vocab))
-    logging.info("\n%s", vocabulary.format_report(vocabulary.report(vocab, input_files, **text_settings)))
+    print(vocabulary.format_report(vocabulary.report(vocab, input_files, **text_settings)))
 
 
 if __name__ == "__main__":

@@ -179,6 +179,14 @@ def _make(path, digest, vocab, settings, target, num_workers):
             # The store is found by the digest, so it must be that of the text that was tokenized.
             if digest_file(path) != digest:
                 raise InputError(f"{path}: changed while it was read; run again when it is complete.")
+            logging.info(
+                "%s: %d documents, %d sentences, %d tokens, %.2f %% of them [UNK].",
+                path,
+                meta["documents"],
+                meta["sentences"],
+                meta["tokens"],
+                100 * meta["unknown"] / max(meta["tokens"], 1),
+            )
             if os.path.isdir(target):
                 shutil.rmtree(target)
             try:

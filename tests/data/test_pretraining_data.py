@@ -601,3 +601,19 @@ def test_remote_files(tmp_path, inputs):
             assert f.read() == pathlib.Path(local).read_bytes()
         assert records.peek(far) == records.peek(local)
         assert pretraining_data.read_manifest(far) == pretraining_data.read_manifest(local)
+
+
+def test_text_in_another_encoding_gives_the_same_records(tmp_path, shared_data):
+    raw = shared_data / "corpus" / "zh_xiyouji.gb18030.txt"
+    converted = tmp_path / "utf8.txt"
+    converted.write_bytes(raw.read_bytes().decode("gb18030").encode())
+    vocab_file = str(shared_data / "vocab" / "chinese" / "vocab.txt")
+    outputs = []
+    for path, encoding in ((raw, "gb18030"), (converted, "utf-8")):
+        outputs.append(tmp_path / encoding)
+        settings = Settings(dupe_factor=1, input_encoding=encoding)
+        manifest = pretraining_data.create(
+            [str(path)], vocab_file, [str(outputs[-1])], settings, token_cache=str(tmp_path / "cache")
+        )
+        assert manifest.records > 2000
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()

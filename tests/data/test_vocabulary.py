@@ -175,7 +175,7 @@ def test_program_is_deterministic_and_reports(corpus, tmp_path):
         args = [f"--input_file={tmp_path}/?.txt", f"--output_file={output}", "--vocab_size=500"]
         result = train_vocab(*args, hash_seed=seed)
         assert result.returncode == 0, result.stderr
-        assert "all files" in result.stderr
+        assert "all files" in result.stdout
         contents.append(output.read_bytes())
     assert contents[0] == contents[1]
     assert contents[0].decode().split("\n")[:-1] == vocabulary.train(corpus, 500)
