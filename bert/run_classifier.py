@@ -22,7 +22,7 @@ import os
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import configs, files, program, task_flags, tokenization
+from bert import files, finetuning_flags, program, task_flags, tokenization
 from bert.data import records
 from bert.errors import InputError
 from bert.tasks import features, prepared, results, task
@@ -32,33 +32,12 @@ FLAGS = flags.FLAGS
 
 # What is trained, and on what.
 task_flags.define()
-flags.DEFINE_string(
-    "bert_config_file", None, "Model shape: a bert_config.json, or a name such as bert-mini. Default: the checkpoint's."
-)
-flags.DEFINE_string("vocab_file", None, "Vocabulary. Default: that beside the config, the checkpoint or in output_dir.")
-flags.DEFINE_string("output_dir", None, "Folder for checkpoints, event files and results.")
-flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "Checkpoint to start from, if output_dir has none yet: a TensorFlow 1 prefix or folder, or a Hugging Face folder.",
-)
-
-# What to do, how long, how fast.
+finetuning_flags.define()
 flags.DEFINE_bool("do_train", False, "Whether to train on the training set.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate on the dev set.")
 flags.DEFINE_bool("do_predict", False, "Whether to predict the test set.")
-flags.DEFINE_integer("train_batch_size", 32, "Examples per step, over all cores.", lower_bound=1)
 flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation step, over all cores.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step, over all cores.", lower_bound=1)
-flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.", lower_bound=0.0)
-flags.DEFINE_float("num_train_epochs", 3.0, "How many times the training set is used.", lower_bound=0.0)
-flags.DEFINE_integer("num_train_steps", None, "Steps of the training, instead of --num_train_epochs.", lower_bound=1)
-flags.DEFINE_float(
-    "warmup_proportion", 0.1, "Share of the steps in which the rate rises.", lower_bound=0.0, upper_bound=1.0
-)
-flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1)
-flags.DEFINE_integer("keep_checkpoint_max", 5, "How many of the newest checkpoints are kept.", lower_bound=1)
-flags.DEFINE_integer("iterations_per_loop", 1000, "Steps a TPU makes between two returns to the host.", lower_bound=1)
 flags.DEFINE_integer(
     "eval_every",
     None,
@@ -72,16 +51,6 @@ flags.DEFINE_integer(
     "End training when so many evaluations of --eval_every were no better.",
     lower_bound=1,
 )
-flags.DEFINE_integer("seed", 12345, "Seed of initialisation, dropout, and order of examples.")
-flags.DEFINE_integer("log_steps", 100, "Steps between two reports of progress.", lower_bound=1)
-
-# Where it runs.
-flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU; implied by --tpu_name and --master.")
-flags.DEFINE_string("tpu_name", None, "Cloud TPU: a name, an address grpc://..., or `local` on a TPU VM.")
-flags.DEFINE_string("tpu_zone", None, "Zone of the Cloud TPU. Default: this machine's.")
-flags.DEFINE_string("gcp_project", None, "Project of the Cloud TPU. Default: this machine's.")
-flags.DEFINE_string("master", None, "Address of the TPU, instead of --tpu_name.")
-flags.DEFINE_integer("num_tpu_cores", 8, "Number of TPU cores. Unless it is given, as many as the TPU has.")
 
 # The TF 2 model garden's flags.
 flags.DEFINE_enum("mode", None, ["train_and_eval", "predict"], "Instead of --do_train, --do_eval, --do_predict.")
@@ -99,9 +68,6 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_enum("optimizer_type", "adamw", ["adamw"], "Optimizer.")
 flags.DEFINE_float("end_lr", 0.0, "Learning rate at the end of training: 0.", lower_bound=0.0, upper_bound=0.0)
-flags.DEFINE_alias("model_dir", "output_dir")
-flags.DEFINE_alias("tpu", "tpu_name")
-flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
 
 _FILES = {"train": "train.tf_record", "dev": "eval{}.tf_record", "test": "predict{}.tf_record"}
 
@@ -119,7 +85,7 @@ def main():
     """Checks everything that can be checked, then trains, evaluates and predicts."""
     _apply_mode()
     _check_flags()
-    device = devices.choose(FLAGS.use_tpu, FLAGS.tpu_name, FLAGS.tpu_zone, FLAGS.gcp_project, FLAGS.master)
+    device = finetuning_flags.choose_device(FLAGS)
     # Text is read by this program, records and checkpoints by the TPU.
     paths = ("output_dir", "init_checkpoint", "predict_checkpoint_path", "train_data_path", "eval_data_path")
     devices.check_paths(device, {name: FLAGS[name].value for name in paths})
@@ -130,7 +96,7 @@ def main():
 
 def _run(device, check):
     """Does what main() says, while it has the output folder to itself."""
-    init, config, vocab_file = _find_model()
+    init, config, vocab_file = finetuning_flags.find_model(FLAGS, vocab_wanted=not FLAGS.input_meta_data_path)
     do_lower_case = None
     if vocab_file:
         given = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
@@ -153,7 +119,10 @@ def _run(device, check):
     head = finetuning.classifier(config, of.num_outputs, of.label_kind)
     shapes = finetuning.variable_shapes(config, head, _spec(of, max_seq_length))
     checkpoints.recover(FLAGS.output_dir, shapes)
-    schedule = _schedule(splits)
+    count = splits["train"][0].data.count if FLAGS.do_train else None
+    schedule = finetuning_flags.schedule(
+        FLAGS, FLAGS.train_data_size if FLAGS.do_train and FLAGS.train_data_size else count
+    )
     trainer = finetuning.Trainer(
         config,
         head,
@@ -161,15 +130,12 @@ def _run(device, check):
         schedule,
         FLAGS.output_dir,
         FLAGS.seed,
-        init_checkpoint=_init_checkpoint(init, shapes),
+        init_checkpoint=None
+        if FLAGS.predict_checkpoint_path
+        else finetuning_flags.init_checkpoint(FLAGS, init, shapes),
         log_steps=FLAGS.log_steps,
         check=check,
-        estimator_options={
-            "save_checkpoints_steps": FLAGS.save_checkpoints_steps,
-            "keep_checkpoint_max": FLAGS.keep_checkpoint_max,
-            "iterations_per_loop": FLAGS.iterations_per_loop,
-            "num_tpu_cores": FLAGS.num_tpu_cores if FLAGS["num_tpu_cores"].present else None,
-        },
+        estimator_options=finetuning_flags.estimator_options(FLAGS),
     )
     preflight.claim_output_dir(FLAGS.output_dir, config, vocab_file)
     run_record.write_json(os.path.join(FLAGS.output_dir, results.SETTINGS_FILE), settings)
@@ -232,50 +198,6 @@ def _check_flags():
         raise InputError("--early_stopping_patience counts the evaluations of --eval_every, which is not given.")
 
 
-def _find_model():
-    """The initial checkpoint (or None), the model's config, and the vocabulary (or None)."""
-    init = init_config = init_vocab = None
-    if FLAGS.init_checkpoint and not checkpoints.latest(FLAGS.output_dir)[0]:
-        init, init_config, init_vocab = finetuning.find_initial(FLAGS.init_checkpoint, FLAGS.output_dir)
-    own = [os.path.join(FLAGS.output_dir, name) for name in (preflight.CONFIG_FILE, preflight.VOCAB_FILE)]
-    own_config, own_vocab = (path if files.exists(path) else None for path in own)
-    config_file = FLAGS.bert_config_file or own_config or init_config
-    if not config_file:
-        raise InputError("--bert_config_file is needed: there is none beside --init_checkpoint or in --output_dir.")
-    config = configs.load_model_config(config_file)
-    beside = os.path.join(os.path.dirname(config_file), preflight.VOCAB_FILE)
-    vocab_file = FLAGS.vocab_file or own_vocab or init_vocab
-    if not vocab_file and files.exists(beside):
-        vocab_file = beside
-    if vocab_file:
-        size = len(tokenization.load_vocab(vocab_file))
-        if configs.find(config_file):
-            config.vocab_size = size
-        preflight.check_vocabulary(config, size, vocab_file, config_file)
-    elif not FLAGS.input_meta_data_path:
-        raise InputError("--vocab_file is needed: there is none beside the config, the checkpoint or in --output_dir.")
-    return init, config, vocab_file
-
-
-def _init_checkpoint(init, shapes):
-    """Prefix of the initial checkpoint, or None if the output folder has one of its own to go on from."""
-    if checkpoints.latest(FLAGS.output_dir)[0] or FLAGS.predict_checkpoint_path:
-        return None
-    head = [name for name in shapes if not name.startswith("bert/")]
-    if init:
-        initialisation = checkpoints.plan_initialisation(init, shapes)
-        checkpoints.log_initialisation(initialisation)
-        if FLAGS.do_train or not set(head) & set(initialisation.new):
-            return initialisation.checkpoint
-    if FLAGS.do_train:
-        return None
-    raise InputError(
-        f"--output_dir={FLAGS.output_dir} has no checkpoint, and "
-        f"{'--init_checkpoint has no classifier' if init else 'there is no --init_checkpoint'}: nothing is trained "
-        "that could be evaluated. Give --do_train too, or the --output_dir of a training."
-    )
-
-
 def _spec(of, max_seq_length):
     size = len(of.labels) if of.label_kind == task.MULTI else 1
     kind = tf.float32 if of.label_kind == task.REGRESSION else tf.int64
@@ -320,15 +242,6 @@ def _find_records(meta):
             counts = tuple(records.count(path) for path in paths)
             splits[split] = [Part("", finetuning.Data(tuple(paths), counts, spec, names))]
     return splits
-
-
-def _schedule(splits):
-    """Number of steps from the number of epochs, as the original counts them; at least one."""
-    if not FLAGS.do_train:
-        return finetuning.Schedule(FLAGS.train_batch_size, FLAGS.learning_rate, 1, 0)
-    count = FLAGS.train_data_size or splits["train"][0].data.count
-    steps = FLAGS.num_train_steps or max(1, int(count / FLAGS.train_batch_size * FLAGS.num_train_epochs))
-    return finetuning.Schedule(FLAGS.train_batch_size, FLAGS.learning_rate, steps, int(steps * FLAGS.warmup_proportion))
 
 
 def _train(trainer, of, splits, record):

@@ -16,6 +16,11 @@ class Program:
             self._module = importlib.import_module(module)
             self._flags = _take_flags()
 
+    @property
+    def defaults(self):
+        """Dict from the flags' names to their defaults."""
+        return {name: flag.default for found in self._flags.values() for name, flag in found.items()}
+
     def __call__(self, **given):
         """Runs it with flags; those that are None are not given."""
         arguments = [f"--{name}={value}" for name, value in given.items() if value is not None]

@@ -36,9 +36,13 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def run(tiny_model):
+def program():
+    return Program("bert.run_classifier")
+
+
+@pytest.fixture(scope="session")
+def run(program, tiny_model):
     """Runs the program in this process with the flags of a short training, and others."""
-    program = Program("bert.run_classifier")
 
     def run(**given):
         values = {
@@ -53,6 +57,26 @@ def run(tiny_model):
         program(**{**values, **given})
 
     return run
+
+
+def test_flags_and_defaults_are_the_originals(program):
+    none = ("data_dir", "bert_config_file", "task_name", "vocab_file", "output_dir", "init_checkpoint")
+    original = {
+        **dict.fromkeys((*none, "tpu_name", "tpu_zone", "gcp_project", "master")),
+        **dict.fromkeys(("do_train", "do_eval", "do_predict", "use_tpu"), False),
+        "do_lower_case": True,
+        "max_seq_length": 128,
+        "train_batch_size": 32,
+        "eval_batch_size": 8,
+        "predict_batch_size": 8,
+        "learning_rate": 5e-5,
+        "num_train_epochs": 3.0,
+        "warmup_proportion": 0.1,
+        "save_checkpoints_steps": 1000,
+        "iterations_per_loop": 1000,
+        "num_tpu_cores": 8,
+    }
+    assert {name: program.defaults[name] for name in original} == original
 
 
 def variables(folder, step):

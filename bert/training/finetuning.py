@@ -119,6 +119,38 @@ def classifier(config, num_outputs, label_kind):
     return build
 
 
+def span_finder(config):
+    """Returns the head that finds the first and the last token of an answer.
+
+    Its variables are those of the original: cls/squad/output_weights [2, hidden] and cls/squad/output_bias [2].
+
+    Args:
+      config: a `BertConfig`.
+
+    Returns:
+      A function as of `classifier`. Outputs are "start_logits" and "end_logits", float [batch, seq]. Without
+      "start_positions" and "end_positions" among the features, losses are 0.
+    """
+
+    def build(model, features, is_training):
+        del is_training
+        vectors = model.get_sequence_output()  # [batch, seq, hidden]
+        with tf.variable_scope("cls/squad", use_resource=True):
+            weights = tf.get_variable(
+                "output_weights", [2, config.hidden_size], initializer=modeling.create_initializer(0.02)
+            )
+            bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
+        logits = tf.tensordot(vectors, weights, [[2], [1]]) + bias  # [batch, seq, 2]
+        start_logits, end_logits = tf.unstack(logits, axis=-1)  # [batch, seq] each
+        losses = tf.zeros_like(start_logits[:, 0])  # [batch]
+        if "start_positions" in features:
+            for of, name in ((start_logits, "start_positions"), (end_logits, "end_positions")):
+                losses += 0.5 * tf.nn.sparse_softmax_cross_entropy_with_logits(labels=features[name][:, 0], logits=of)
+        return HeadOutput(losses, {"start_logits": start_logits, "end_logits": end_logits}, {})
+
+    return build
+
+
 def find_initial(path, output_dir):
     """Finds a checkpoint to start from, and makes one of a model in another form.
 
