@@ -295,6 +295,12 @@ def _with_files(phase, find, flag, config, masking=None):
     paths = find(*shape)
     names, layout = preflight.check_records(paths, flag, *shape, config, has_masks=masking is None)
     counts = tuple(pretraining_data.count(path) for path in paths)
+    manifest = pretraining_data.read_manifest(paths[0]) if masking else None
+    if manifest and manifest["vocab_size"] != (size := max(masking.vocab.values()) + 1):
+        raise InputError(
+            f"--{flag}: the records in {paths[0]} were made with a vocabulary of {manifest['vocab_size']} entries, but "
+            f"--dynamic_masking would mask them with one of {size}. Give theirs with --vocab_file."
+        )
     return dataclasses.replace(
         phase, files=tuple(paths), counts=counts, feature_names=names, layout=layout, masking=masking
     )

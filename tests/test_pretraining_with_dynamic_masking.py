@@ -85,5 +85,9 @@ def test_records_of_the_other_kind_are_refused_in_words(run, tmp_path, tiny_mode
         run(input_file=masked, **new)
     with pytest.raises(InputError, match=r"have no masks.*--eval_file"):
         run(input_file=unmasked, do_eval=True, **new)
+    shorter = tmp_path / "vocab.txt"
+    shorter.write_text("\n".join((tiny_model / "vocab.txt").read_text().split("\n")[:-2]))
+    with pytest.raises(InputError, match=r"vocabulary of 32 entries.*one of 31"):
+        run(input_file=unmasked, vocab_file=shorter, **new)
     run(input_file=unmasked, eval_file=masked, do_eval=True, **new)
     assert (tmp_path / "new" / "eval_results.txt").exists()
