@@ -120,9 +120,10 @@ def _run(device, check):
     shapes = finetuning.variable_shapes(config, head, _spec(of, max_seq_length))
     checkpoints.recover(FLAGS.output_dir, shapes)
     count = splits["train"][0].data.count if FLAGS.do_train else None
-    schedule = finetuning_flags.schedule(
-        FLAGS, FLAGS.train_data_size if FLAGS.do_train and FLAGS.train_data_size else count
-    )
+    schedule = finetuning_flags.schedule(FLAGS, count and (FLAGS.train_data_size or count))
+    init_checkpoint = None
+    if not FLAGS.predict_checkpoint_path:
+        init_checkpoint = finetuning_flags.init_checkpoint(FLAGS, init, shapes)
     trainer = finetuning.Trainer(
         config,
         head,
@@ -130,9 +131,7 @@ def _run(device, check):
         schedule,
         FLAGS.output_dir,
         FLAGS.seed,
-        init_checkpoint=None
-        if FLAGS.predict_checkpoint_path
-        else finetuning_flags.init_checkpoint(FLAGS, init, shapes),
+        init_checkpoint=init_checkpoint,
         log_steps=FLAGS.log_steps,
         check=check,
         estimator_options=finetuning_flags.estimator_options(FLAGS),
@@ -274,10 +273,12 @@ def _train(trainer, of, splits, record):
         eval_every = max(1, round(data.count / FLAGS.train_batch_size / FLAGS.num_eval_per_epoch))
     on_the_way = {}
     if eval_every and FLAGS.do_eval:
+        best_metric = FLAGS.best_metric or of.best_metric
+        known = ["eval_loss", *["eval_accuracy"] * (of.label_kind != task.REGRESSION), *of.metric_names]
+        if best_metric not in known:
+            raise InputError(f"--best_metric={best_metric}: task {of.name} has {', '.join(known)}.")
         on_the_way = {
-            "course": evaluations.Evaluations(
-                FLAGS.output_dir, FLAGS.best_metric or of.best_metric, FLAGS.early_stopping_patience
-            ),
+            "course": evaluations.Evaluations(FLAGS.output_dir, best_metric, FLAGS.early_stopping_patience),
             "evaluate": lambda: _evaluate(trainer, of, splits["dev"]),
             "eval_every": eval_every,
         }

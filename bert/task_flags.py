@@ -87,7 +87,8 @@ def check_settings(output_dir, settings):
     """
     before = _settings(output_dir)
     for key in ("label_kind", "labels", "do_lower_case"):
-        if key in before and before[key] != settings[key]:
+        # Whether records that others have made are lower-cased is not known.
+        if before.get(key) is not None and settings[key] is not None and before[key] != settings[key]:
             raise InputError(
                 f"--output_dir={output_dir} was trained with {key}={before[key]}, but now it would be {settings[key]}. "
                 "Take another --output_dir."

@@ -183,7 +183,7 @@ def test_the_model_gardens_dialect_trains_the_same(trained, run, tiny_model, dat
         steps_per_loop=1,
         num_train_steps=None,
         num_train_epochs=9.6,
-        eval_every=24,
+        eval_every=STEPS,
         **common,
     )
     assert_same(variables(trained, STEPS), variables(tmp_path / "out", STEPS))
@@ -240,6 +240,8 @@ def test_regression_on_one_example_with_the_original_heads_names(run, tmp_path):
         ({"distribution_strategy": "off", "tpu": "x"}, "--distribution_strategy=off is not for a TPU"),
         ({"data_dir": None}, "--data_dir is needed"),
         ({"eval_every": 2}, "give --do_eval too"),
+        ({"eval_every": 2, "do_eval": True, "best_metric": "f2"}, "--best_metric=f2: task tsv has eval_loss, eval_acc"),
+        ({"early_stopping_patience": 2}, "counts the evaluations of --eval_every"),
     ],
 )
 def test_refused_before_the_first_step(run, data_dir, tmp_path, changes, message):
