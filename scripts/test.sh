@@ -2,6 +2,6 @@
 # Runs the tests on the CPU; PYTEST_ARGS goes to pytest.
 source "$(dirname "$0")/lib.sh"
 scripts/setup.sh dev
-export CUDA_VISIBLE_DEVICES='' TF_CPP_MIN_LOG_LEVEL=1
+export CUDA_VISIBLE_DEVICES=''
 # shellcheck disable=SC2086
 run "$python" -m pytest --numprocesses=2 --dist=worksteal --quiet ${PYTEST_ARGS:-}
