@@ -16,19 +16,7 @@ fi
 flag task_name "$TASK"
 flag data_dir "${DATA_DIR:-}"
 flag output_dir "$out"
-flag init_checkpoint "${INIT:-}"
-flag bert_config_file "${CONFIG:-}"
-flag vocab_file "${VOCAB:-}"
-flag num_train_steps "${STEPS:-}"
 flag num_train_epochs "${EPOCHS:-}"
-flag train_batch_size "${BATCH:-}"
-flag max_seq_length "${SEQ:-}"
-flag learning_rate "${LR:-}"
-flag seed "${SEED:-}"
-flag tpu_name "${TPU_NAME:-}"
-if [[ -n ${TPU_NAME:-} ]]; then
-  flag tpu_zone "${ZONE:-}"
-  flag gcp_project "${PROJECT:-}"
-fi
+training_flags
 extra_flags
 run "$python" -m bert.run_classifier "${flags[@]}"

@@ -33,5 +33,22 @@ extra_flags() {
   done < <(printf '%s' "$ARGS" | xargs printf '%s\0')
 }
 
+# Appends the flags that every training takes from the same variables.
+training_flags() {
+  flag vocab_file "${VOCAB:-}"
+  flag bert_config_file "${CONFIG:-}"
+  flag init_checkpoint "${INIT:-}"
+  flag num_train_steps "${STEPS:-}"
+  flag train_batch_size "${BATCH:-}"
+  flag max_seq_length "${SEQ:-}"
+  flag learning_rate "${LR:-}"
+  flag seed "${SEED:-}"
+  flag tpu_name "${TPU_NAME:-}"
+  if [[ -n ${TPU_NAME:-} ]]; then
+    flag tpu_zone "${ZONE:-}"
+    flag gcp_project "${PROJECT:-}"
+  fi
+}
+
 # shellcheck disable=SC2034  # the scripts use it
 python=.venv/bin/python

@@ -13,19 +13,7 @@ fi
 flags+=(--do_eval)
 flag recipe "${RECIPE:-}"
 flag output_dir "${OUT:-out/$RUN}"
-flag vocab_file "${VOCAB:-}"
 flag vocab_size "${VOCAB_SIZE:-}"
-flag bert_config_file "${CONFIG:-}"
-flag init_checkpoint "${INIT:-}"
-flag num_train_steps "${STEPS:-}"
-flag train_batch_size "${BATCH:-}"
-flag max_seq_length "${SEQ:-}"
-flag learning_rate "${LR:-}"
-flag seed "${SEED:-}"
-flag tpu_name "${TPU_NAME:-}"
-if [[ -n ${TPU_NAME:-} ]]; then
-  flag tpu_zone "${ZONE:-}"
-  flag gcp_project "${PROJECT:-}"
-fi
+training_flags
 extra_flags
 run "$python" -m bert.run_pretraining "${flags[@]}"
