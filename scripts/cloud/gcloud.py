@@ -1,0 +1,348 @@
+"""Every command line of gcloud and gsutil.
+
+Google's command line for TPUs is in maintenance and may change: nothing outside this file knows it.
+"""
+
+import functools
+import json
+import shlex
+import shutil
+
+from scripts.cloud.errors import PASSING, CloudError, UsageError, classify, failure
+from scripts.cloud.settings import MANAGED_BY
+
+_PAUSES = (2, 8)
+_QUERY_SECONDS = 120
+_SSH_FLAGS = (
+    *("-o ConnectTimeout=15", "-o ServerAliveInterval=15", "-o ServerAliveCountMax=4"),
+    *("-o StrictHostKeyChecking=accept-new", "-o LogLevel=ERROR"),
+)
+
+
+class Gcloud:
+    """The commands, one small method each. A method that fails raises a `CloudError`.
+
+    Args:
+      settings: a `Settings`.
+      shell: a `Shell`.
+    """
+
+    def __init__(self, settings, shell):
+        self.settings = settings
+        self.shell = shell
+
+    # Where.
+
+    @functools.cached_property
+    def zone(self):
+        """ZONE, or the zone that gcloud is configured for."""
+        return self.settings.zone or self._configured("compute/zone", "ZONE", "us-central1-b")
+
+    @property
+    def region(self):
+        """The region of the zone."""
+        return self.zone.rpartition("-")[0]
+
+    @functools.cached_property
+    def project(self):
+        """PROJECT, or the project that gcloud is configured for."""
+        return self.settings.project or self._configured("project", "PROJECT", "my-project")
+
+    def _configured(self, key, variable, assumed):
+        result = self.shell.run(["gcloud", "config", "get", key], timeout=_QUERY_SECONDS, assumed=assumed)
+        value = result.stdout.strip()
+        if not value or value == "(unset)":
+            raise UsageError(f"{variable} is needed: give {variable}=..., or: gcloud config set {key} VALUE")
+        return value
+
+    # TPU VMs.
+
+    def tpu_create(self, tick=None, timeout=None):
+        """Makes the TPU VM and waits until it is there; failures are the caller's to tell apart.
+
+        Returns:
+          A `shell.Result`.
+        """
+        argv = [*self._tpu("create"), *self._machine("--version")]
+        return self.shell.run(argv, timeout=timeout, tick=tick)
+
+    def tpu_describe(self, name=None, zone=None):
+        """The TPU VM as the API describes it, or None if there is none of this name in the zone."""
+        return self._describe(self._tpu("describe", name, zone), "looking at the TPU", {"state": "READY"})
+
+    def tpu_delete(self, name=None, zone=None):
+        """Deletes a TPU VM; one that is already gone is no failure."""
+        self._remove(
+            [*self._tpu("delete", name, zone), "--quiet"], f"deleting the TPU {name or self.settings.tpu_name}"
+        )
+
+    def tpu_list(self, labelled=True):
+        """The TPU VMs of all zones as a list of dicts, those with this project's label or all."""
+        argv = ["gcloud", "compute", "tpus", "tpu-vm", "list", "--zone=-", *self._project()]
+        if labelled:
+            argv.append(f"--filter=labels.managed-by={MANAGED_BY}")
+        return self._json(argv, "listing the TPUs", [])
+
+    def queued_create(self):
+        """Asks for the TPU VM through a queued resource of the same name; returns at once with a `shell.Result`."""
+        argv = ["gcloud", "compute", "tpus", "queued-resources", "create", self.settings.tpu_name]
+        argv += [f"--node-id={self.settings.tpu_name}", *self._where(), *self._machine("--runtime-version"), "--async"]
+        return self.shell.run(argv, timeout=_QUERY_SECONDS)
+
+    def queued_describe(self):
+        """The queued resource of the TPU's name as the API describes it, or None."""
+        argv = ["gcloud", "compute", "tpus", "queued-resources", "describe", self.settings.tpu_name, *self._where()]
+        return self._describe(argv, "looking at the queued resource", {"state": {"state": "ACTIVE"}})
+
+    def queued_delete(self, name=None, zone=None):
+        """Deletes a queued resource together with its TPU VM; one that is already gone is no failure."""
+        name = name or self.settings.tpu_name
+        argv = [
+            "gcloud",
+            "compute",
+            "tpus",
+            "queued-resources",
+            "delete",
+            name,
+            *self._where(zone),
+            "--force",
+            "--quiet",
+        ]
+        self._remove(argv, f"deleting the queued resource {name}")
+
+    def queued_list(self):
+        """The queued resources of all zones whose TPU VM carries this project's label, as a list of dicts."""
+        argv = ["gcloud", "compute", "tpus", "queued-resources", "list", "--zone=-", *self._project()]
+        argv.append(f"--filter=tpu.nodeSpec.node.labels.managed-by:{MANAGED_BY}")
+        return self._json(argv, "listing the queued resources", [])
+
+    def tpu_locations(self):
+        """The zones that have TPUs for this project."""
+        argv = ["gcloud", "compute", "tpus", "locations", "list", *self._project()]
+        return [zone["locationId"] for zone in self._json(argv, "listing the zones of TPUs", [])]
+
+    def accelerator_types(self):
+        """The accelerator types that the zone offers, as names."""
+        argv = ["gcloud", "compute", "tpus", "accelerator-types", "list", *self._where()]
+        rows = self._json(argv, "listing the TPU types of the zone", [{"type": self.settings.tpu_type.name}])
+        return [row.get("type") or row["name"].rpartition("/")[2] for row in rows]
+
+    def images(self):
+        """The images that the zone offers for TPU VMs, as names."""
+        argv = ["gcloud", "compute", "tpus", "tpu-vm", "versions", "list", *self._where()]
+        rows = self._json(argv, "listing the TPU images of the zone", [{"version": self.settings.image}])
+        return [row.get("version") or row["name"].rpartition("/")[2] for row in rows]
+
+    # Compute Engine VMs.
+
+    def instance_describe(self, name=None, zone=None):
+        """A Compute Engine VM as the API describes it, or None."""
+        name = name or self.settings.control_vm
+        argv = ["gcloud", "compute", "instances", "describe", name, *self._where(zone)]
+        return self._describe(argv, f"looking at the VM {name}", {"status": "RUNNING"})
+
+    def instance_list(self):
+        """The Compute Engine VMs of all zones that carry this project's label, as a list of dicts."""
+        argv = ["gcloud", "compute", "instances", "list", *self._project()]
+        argv.append(f"--filter=labels.managed-by={MANAGED_BY}")
+        return self._json(argv, "listing the VMs", [])
+
+    def instance_delete(self, name, zone):
+        """Deletes a Compute Engine VM with its disks; one that is already gone is no failure."""
+        argv = ["gcloud", "compute", "instances", "delete", name, *self._where(zone), "--quiet"]
+        self._remove(argv, f"deleting the VM {name}")
+
+    # The machine that runs the program: command lines, which `vm` runs.
+
+    def ssh(self, command=None, worker="0"):
+        """The command line that runs a command on the machine that runs the program.
+
+        gcloud runs the command again, up to ten times, whenever ssh ends with 255.
+
+        Args:
+          command: text for the shell of that machine; None: an interactive session.
+          worker: of a pod slice: a number, or `all`.
+        """
+        argv = [*self._machine_verb("ssh"), self.settings.vm, *self._where()]
+        argv += [] if self.settings.control_vm else [f"--worker={worker}"]
+        argv += [f"--ssh-flag={flag}" for flag in _SSH_FLAGS] + ["--quiet"]
+        return argv if command is None else [*argv, f"--command={command}"]
+
+    def ssh_tunnel(self, local_port, remote_port):
+        """The command line that makes a port of that machine one of this machine, until it is interrupted."""
+        forward = f"-L {local_port}:localhost:{remote_port}"
+        return [*self.ssh(), f"--ssh-flag={forward}", "--ssh-flag=-N"]
+
+    def scp(self, source, target, worker="0"):
+        """The command line that copies a file or folder to that machine.
+
+        Args:
+          source: path here.
+          target: path there.
+          worker: of a pod slice: a number, or `all`.
+        """
+        argv = [*self._machine_verb("scp"), "--recurse", source, f"{self.settings.vm}:{target}", *self._where()]
+        argv += [] if self.settings.control_vm else [f"--worker={worker}"]
+        return [*argv, *(f"--scp-flag={flag}" for flag in _SSH_FLAGS), "--quiet"]
+
+    # Storage.
+
+    def bucket_describe(self, bucket=None):
+        """The bucket as the API describes it (`location`, `labels`, ...), or None."""
+        argv = ["gcloud", "storage", "buckets", "describe", bucket or self.settings.bucket, *self._project()]
+        assumed = {"location": self.region.upper() if self.shell.dry_run else ""}
+        return self._describe(argv, f"looking at {bucket or self.settings.bucket}", assumed)
+
+    def bucket_create(self):
+        """Makes the bucket in the TPU's region: private, without a bin that costs, and with this project's labels."""
+        bucket = self.settings.bucket
+        argv = ["gcloud", "storage", "buckets", "create", bucket, f"--location={self.region}", *self._project()]
+        argv += ["--uniform-bucket-level-access", "--public-access-prevention", "--soft-delete-duration=0"]
+        self._must(argv, f"making {bucket}")
+        # The labels cannot be given to the command above.
+        labels = ",".join(f"{key}={value}" for key, value in self.settings.labels.items() if key != "run")
+        argv = ["gcloud", "storage", "buckets", "update", bucket, f"--update-labels={labels}", *self._project()]
+        self._must(argv, f"labelling {bucket}")
+
+    def storage_rsync(self, source, target, exclude="", delete=False):
+        """The command line that copies what is new or changed from one folder to another.
+
+        Args:
+          source: folder here or gs://.
+          target: folder here or gs://.
+          exclude: regular expression matched from the start of the path in the folder.
+          delete: whether what the source lacks is deleted from the target. For code alone, never for data or models.
+        """
+        if _gcloud_storage():
+            argv = ["gcloud", "storage", "rsync", "--recursive", "--checksums-only"]
+            argv += [f"--exclude={exclude}"] if exclude else []
+            argv += ["--delete-unmatched-destination-objects"] if delete else []
+        else:
+            argv = ["gsutil", "-m", "rsync", "-r", "-c"]
+            argv += ["-x", exclude] if exclude else []
+            argv += ["-d"] if delete else []
+        return [*argv, source, target]
+
+    def storage_cat(self, url, start=0):
+        """An object's content from a byte on as text, or None if there is no such object."""
+        span = [f"--range={start}-"] if _gcloud_storage() else ["-r", f"{start}-"]
+        result = self._retried([*_storage("cat"), *(span if start else []), url])
+        if result.ok:
+            return result.stdout
+        if classify(result.stderr) == "not_found":
+            return None
+        raise failure(f"reading {url}", result.stderr)
+
+    def storage_write(self, url, content, only_if_absent=False):
+        """Writes a text to an object.
+
+        Returns:
+          True, or False if `only_if_absent` and there is one already.
+        """
+        if not only_if_absent:
+            argv = [*_storage("cp"), "-", url]
+        elif _gcloud_storage():
+            argv = ["gcloud", "storage", "cp", "--if-generation-match=0", "-", url]
+        else:
+            argv = ["gsutil", "-h", "x-goog-if-generation-match:0", "cp", "-", url]
+        result = self.shell.run(argv, timeout=_QUERY_SECONDS, stdin=content)
+        if result.ok:
+            return True
+        if only_if_absent and classify(result.stderr) == "precondition":
+            return False
+        raise failure(f"writing {url}", result.stderr)
+
+    def storage_list(self, url):
+        """The objects and folders that a pattern or folder names, as URLs; empty if there are none."""
+        result = self._retried([*_storage("ls"), url])
+        if result.ok:
+            return result.stdout.split()
+        if classify(result.stderr) == "not_found":
+            return []
+        raise failure(f"listing {url}", result.stderr)
+
+    def storage_delete(self, url, recursive=False):
+        """Deletes an object or folder; one that is already gone is no failure."""
+        option = ["--recursive" if _gcloud_storage() else "-r"] if recursive else []
+        self._remove([*_storage("rm"), *option, url], f"deleting {url}")
+
+    # The project.
+
+    def services(self):
+        """The names of the enabled services, as in tpu.googleapis.com."""
+        argv = ["gcloud", "services", "list", "--enabled", *self._project()]
+        return [row["config"]["name"] for row in self._json(argv, "listing the enabled services", [])]
+
+    # How.
+
+    def _machine(self, image_flag):
+        """What kind of TPU VM to make."""
+        settings = self.settings
+        labels = ",".join(f"{key}={value}" for key, value in settings.labels.items())
+        argv = [f"--accelerator-type={settings.tpu_type.name}", f"{image_flag}={settings.image}", f"--labels={labels}"]
+        argv += [] if settings.on_demand else ["--spot"]
+        argv += [f"--service-account={settings.service_account}"] if settings.service_account else []
+        argv += [f"--network={settings.network}"] if settings.network else []
+        argv += [f"--subnetwork={settings.subnetwork}"] if settings.subnetwork else []
+        return [*argv, "--scopes=cloud-platform", "--quiet"]
+
+    def _machine_verb(self, verb):
+        return (
+            ["gcloud", "compute", verb] if self.settings.control_vm else ["gcloud", "compute", "tpus", "tpu-vm", verb]
+        )
+
+    def _tpu(self, verb, name=None, zone=None):
+        return ["gcloud", "compute", "tpus", "tpu-vm", verb, name or self.settings.tpu_name, *self._where(zone)]
+
+    def _where(self, zone=None):
+        return [f"--zone={zone or self.zone}", *self._project()]
+
+    def _project(self):
+        return [f"--project={self.settings.project}"] if self.settings.project else []
+
+    def _retried(self, argv, assumed=""):
+        """Runs a query, again if the failure is a passing one."""
+        for pause in (*_PAUSES, None):
+            result = self.shell.run(argv, timeout=_QUERY_SECONDS, assumed=assumed)
+            if result.ok or pause is None or classify(result.stderr) not in PASSING:
+                return result
+            self.shell.sleep(pause)
+        return result
+
+    def _json(self, argv, what, assumed):
+        result = self._retried([*argv, "--format=json"], assumed=json.dumps(assumed))
+        if not result.ok:
+            raise failure(what, result.stderr)
+        return json.loads(result.stdout or "null") or []
+
+    def _describe(self, argv, what, assumed):
+        try:
+            return self._json(argv, what, assumed)
+        except CloudError as e:
+            if e.kind == "not_found":
+                return None
+            raise
+
+    def _must(self, argv, what):
+        result = self.shell.run(argv, timeout=_QUERY_SECONDS)
+        if not result.ok:
+            raise failure(what, result.stderr)
+
+    def _remove(self, argv, what):
+        result = self._retried(argv)
+        if not result.ok and classify(result.stderr) != "not_found":
+            raise failure(what, result.stderr)
+
+
+def _gcloud_storage():
+    """Whether gcloud is there to handle storage; older installations have gsutil alone."""
+    return shutil.which("gcloud") is not None or shutil.which("gsutil") is None
+
+
+def _storage(verb):
+    return ["gcloud", "storage", verb] if _gcloud_storage() else ["gsutil", verb]
+
+
+def quoted(argv):
+    """A list of words as text for the shell of another machine: the one place where that is done."""
+    return shlex.join(argv)
