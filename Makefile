@@ -11,11 +11,16 @@ DRY_RUN ?=
 TPU_NAME ?=
 
 VARIABLES := TPU_NAME ZONE PROJECT RUN CORPUS EVAL_CORPUS VOCAB VOCAB_SIZE CONFIG RECIPE INIT \
-	TASK DATA_DIR STEPS EPOCHS BATCH SEQ LR SEED OUT ARGS DRY_RUN
+	TASK DATA_DIR STEPS EPOCHS BATCH SEQ LR SEED OUT ARGS DRY_RUN YES \
+	CONTROL_VM BUCKET TPU_TYPE IMAGE ON_DEMAND QUEUED SERVICE_ACCOUNT NETWORK SUBNETWORK PRICE_PER_HOUR \
+	ALLOW_CROSS_REGION MAX_HOURS MAX_COST HANG_MINUTES DELETE_DATA LINES SINCE
 # Values reach the scripts through the environment exactly as they were given: neither make nor the shell
 # reads anything in them, be it a space, a quote or a `$$(...)`.
 $(foreach name,$(VARIABLES),$(if $(filter-out undefined,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 export $(VARIABLES)
+
+# A verb that runs the program elsewhere needs nothing set up here.
+HERE := $(if $(CONTROL_VM)$(filter-out local,$(if $(findstring ://,$(TPU_NAME)),,$(TPU_NAME))),,setup)
 
 ##@ Start here
 
@@ -44,15 +49,15 @@ data: setup ## Make pretraining records: CORPUS='my/*.txt' VOCAB=vocab.txt SEQ=1
 ##@ Training
 
 .PHONY: pretrain
-pretrain: setup ## Pretrain from text to eval_results.txt: RECIPE=, CORPUS=, CONFIG=, INIT=, STEPS=, ...
+pretrain: $(HERE) ## Pretrain from text to eval_results.txt: RECIPE=, CORPUS=, CONFIG=, INIT=, STEPS=, ...
 	@scripts/pretrain.sh train
 
 .PHONY: eval
-eval: setup ## Evaluate a pretraining run once more on its held-out documents
+eval: $(HERE) ## Evaluate a pretraining run once more on its held-out documents
 	@scripts/pretrain.sh eval
 
 .PHONY: status
-status: setup ## Tell how far a run is: step, loss, time left, last checkpoint
+status: $(HERE) ## Tell how far a run is, here or in the cloud: step, loss, time left, last checkpoint
 	@scripts/status.sh
 
 .PHONY: report
@@ -60,20 +65,58 @@ report: setup ## Write report.html and loss.png about a run into its folder
 	@scripts/report.sh
 
 .PHONY: finetune
-finetune: setup ## Fine-tune on a task and evaluate: TASK=mrpc DATA_DIR=glue/MRPC INIT=folder
+finetune: $(HERE) ## Fine-tune on a task and evaluate: TASK=mrpc DATA_DIR=glue/MRPC INIT=folder
 	@scripts/finetune.sh
 
 .PHONY: predict
-predict: setup ## Predict the test set with the model of finetune: TASK=mrpc DATA_DIR=glue/MRPC
+predict: $(HERE) ## Predict the test set with the model of finetune: TASK=mrpc DATA_DIR=glue/MRPC
 	@scripts/finetune.sh predict
 
 .PHONY: tensorboard
-tensorboard: setup ## Show the curves of a run in a browser
+tensorboard: $(HERE) ## Show the curves of a run in a browser
 	@scripts/tensorboard.sh
 
 .PHONY: convert
 convert: setup ## Convert a checkpoint to the original's form: INIT=folder OUT=folder
 	@scripts/convert.sh
+
+##@ Cloud: with TPU_NAME=name or CONTROL_VM=name; pretrain, eval, finetune, predict, status, tensorboard work there too
+
+.PHONY: cloud-up
+cloud-up: ## Make the TPU VM and its bucket: TPU_NAME= BUCKET=gs://name ZONE= TPU_TYPE=v3-8
+	@scripts/cloud.sh cloud-up
+
+.PHONY: preflight
+preflight: ## Check rights, region, image, TensorFlow, disk, data, batch before anything costs
+	@scripts/cloud.sh preflight
+
+.PHONY: sync
+sync: ## Copy code and data to the bucket and the VM, only what changed
+	@scripts/cloud.sh sync
+
+.PHONY: logs
+logs: ## Follow the log of the job: LINES=100 SINCE=10m
+	@scripts/cloud.sh logs
+
+.PHONY: watch
+watch: ## Look after a run until it is done: recreate, resume; MAX_HOURS= MAX_COST= HANG_MINUTES=30
+	@scripts/cloud.sh watch
+
+.PHONY: stop
+stop: ## Stop the job; it saves a checkpoint first
+	@scripts/cloud.sh stop
+
+.PHONY: ssh
+ssh: ## Open a shell on the machine that runs the program
+	@scripts/cloud.sh ssh
+
+.PHONY: tpu-smoke
+tpu-smoke: ## Train a tiny BERT for two steps on the TPU
+	@scripts/cloud.sh tpu-smoke
+
+.PHONY: clean-cloud
+clean-cloud: ## Delete everything labelled as this project's, after asking; DELETE_DATA=1 the run's data too
+	@scripts/cloud.sh clean-cloud
 
 ##@ Development
 

@@ -2,6 +2,7 @@
 # Fine-tunes on a task and evaluates; with "predict" predicts the test set.
 source "$(dirname "$0")/lib.sh"
 [[ -n ${TASK:-} ]] || die "TASK=name is needed: cola sst-2 mrpc sts-b qqp mnli qnli rte wnli ax xnli tsv"
+if is_remote; then exec_cloud "${1:-finetune}"; fi
 name=${TASK,,}
 # The Makefile calls a run "pretrain" unless it is told otherwise; here it is called after its task.
 [[ -n ${RUN:-} && $RUN != pretrain ]] || RUN=$name

@@ -16,7 +16,10 @@ Variables (on the command line, in the environment, or in config.mk)
   TASK DATA_DIR             fine-tuning task (cola sst-2 mrpc sts-b qqp mnli qnli rte wnli ax xnli tsv), its files
   STEPS EPOCHS BATCH SEQ LR SEED   override the recipe or the usual
   RUN OUT      name of the run, and its folder                      (pretrain or TASK, out/RUN)
-  TPU_NAME ZONE PROJECT     Cloud TPU to train on; `local` on a TPU VM  (this machine)
+  TPU_NAME     Cloud TPU to train on; `local` on a TPU VM           (this machine)
+  CONTROL_VM   the machine that runs the program                    (worker 0 of TPU_NAME)
+  ZONE PROJECT BUCKET TPU_TYPE     where, gs://name, and what       (gcloud's settings, none, v3-8)
   ARGS         further flags of the program, as they are
   DRY_RUN=1    print the commands, run none
+  YES=1        answer yes before anything is spent or deleted
 EOF

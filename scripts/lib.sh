@@ -50,5 +50,16 @@ training_flags() {
   fi
 }
 
+# Whether the program is to run on a machine elsewhere.
+is_remote() {
+  [[ -n ${CONTROL_VM:-} || (-n ${TPU_NAME:-} && $TPU_NAME != local && $TPU_NAME != *://*) ]]
+}
+
+# Hands over to the verb of the same name for machines elsewhere, which needs no .venv.
+exec_cloud() {
+  command -v python3 >/dev/null || die "python3, of version 3.9 or later, is needed to work with machines elsewhere."
+  exec python3 -m scripts.cloud "$@"
+}
+
 # shellcheck disable=SC2034  # the scripts use it
 python=.venv/bin/python

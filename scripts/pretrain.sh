@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Pretrains and evaluates, or with "eval" only evaluates.
 source "$(dirname "$0")/lib.sh"
+if is_remote; then exec_cloud "${1/train/pretrain}"; fi
 
 if [[ -n ${CORPUS:-} ]]; then
   flag input_file "$CORPUS"

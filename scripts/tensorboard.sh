@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
 # Serves the curves of a run.
 source "$(dirname "$0")/lib.sh"
+if is_remote; then exec_cloud tensorboard; fi
 run .venv/bin/tensorboard --logdir "${OUT:-out/$RUN}"

@@ -1,8 +1,8 @@
 """What the name of an accelerator type says, and which types and images can run TPUEstimator.
 
 TPUEstimator feeds a TPU through infeed queues, whose kernels exist for the StreamExecutor runtime alone. Google
-offers it for v2, v3 and v4, in the images of TensorFlow whose names end in `-se`; later generations, and the images that
-end in `-pjrt`, have only the PJRT runtime, which has no infeed.
+offers it for v2, v3 and v4, in the images of TensorFlow whose names end in `-se`. Later generations, and the images
+whose names end in `-pjrt`, have only the PJRT runtime, which has no infeed.
 Sources: https://cloud.google.com/tpu/docs/supported-tpu-versions, https://cloud.google.com/tpu/docs/regions-zones and
 the pages of the generations beside them, as of April 2026.
 """

@@ -1,0 +1,33 @@
+"""What a TPU costs, as far as a list price tells.
+
+Dollars per chip and hour on demand in us-central1 (v4: us-central2), from Google's price list,
+https://cloud.google.com/tpu/pricing, as of 2024. The price of a TPU VM includes the machine around the TPU. Other
+regions cost some 10 % more, and prices change: PRICE_PER_HOUR overrides them.
+"""
+
+AS_OF = 2024
+_PER_CHIP = {"v2": 1.125, "v3": 2.00, "v4": 3.22}
+_PER_CHIP_OF_PODS = {"v2": 1.50, "v3": 2.00, "v4": 3.22}
+_SPOT = 0.3  # of the price on demand
+
+
+def per_hour(settings, tpu_type=None):
+    """Dollars an hour of the TPU that the settings describe.
+
+    Args:
+      settings: a `Settings`.
+      tpu_type: a `TpuType`, if it is not the one of the settings.
+    """
+    if settings.price_per_hour is not None:
+        return settings.price_per_hour
+    tpu_type = tpu_type or settings.tpu_type
+    per_chip = (_PER_CHIP_OF_PODS if tpu_type.is_pod else _PER_CHIP)[tpu_type.generation]
+    return tpu_type.chips * per_chip * (1 if settings.on_demand else _SPOT)
+
+
+def describe(settings, tpu_type=None):
+    """The price in words, as in "about $2.40 an hour (spot, list price of 2024)"."""
+    price = per_hour(settings, tpu_type)
+    if settings.price_per_hour is not None:
+        return f"${price:.2f} an hour (PRICE_PER_HOUR)"
+    return f"about ${price:.2f} an hour ({'on demand' if settings.on_demand else 'spot'}, list price of {AS_OF})"
