@@ -2,13 +2,25 @@
 
 import dataclasses
 import glob
+import json
 import os
+import re
+import time
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
+from absl import logging
+from tensorflow.python.framework import kernels
 
 from bert import files
-from bert.errors import InputError
+from bert.errors import InputError, TrainingError
+
+LOCAL = "local"
+# What the driver of a TPU of generation 2, 3 or 4 makes on the machine that has the TPU.
+TPU_DEVICES = "/dev/accel*"
+# Operations of TPUEstimator that only a TensorFlow built for TPUs can execute.
+_TPU_OPERATIONS = ("ConfigureDistributedTPU", "InfeedEnqueueTuple", "TPUCompile", "TPUExecute")
+_ADDRESS = re.compile(r"(grpc://)?[^\s:/,]+(:\d+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,47 +31,69 @@ class Device:
       use_tpu: whether the program is compiled for TPU.
       description: for people, e.g. "TPU my-tpu" or "CPU, 2 cores".
       resolver: a TPUClusterResolver, or None.
-      master: address of the TPU when it is named by address, or None.
       is_remote: whether the computation runs on another machine, which cannot see local files.
     """
 
     use_tpu: bool
     description: str
     resolver: Optional[Any] = None
-    master: Optional[str] = None
     is_remote: bool = False
 
 
-def choose(use_tpu, tpu_name=None, tpu_zone=None, gcp_project=None, master=None):
-    """Chooses the device from the flags of the same names; a TPU's name or address implies `use_tpu`.
+def choose(use_tpu=None, tpu_name=None, tpu_zone=None, gcp_project=None, master=None, tries=40, pause=10.0):
+    """Chooses the device from the flags of the same names, or else from the environment.
+
+    A TPU is, in this order: that of `tpu_name`, of `master`, of the variable TPU_NAME, this machine's own, that of the
+    variable TPU_CONFIG, by which AI Platform and Vertex AI tell of theirs. On a TPU VM of Vertex AI, TPU_CONFIG names a
+    node of a project that is not the user's, and is rightly not looked at.
+
+    Args:
+      use_tpu: True: there must be a TPU; False: only if `tpu_name` or `master` names one; None: if there is one.
+      tpu_name: `local`, the name of a Cloud TPU, an address grpc://host:port, or, for a pod slice, the addresses of
+        all its hosts, separated by commas.
+      tpu_zone: zone of a TPU that is given by its name; None: this machine's.
+      gcp_project: project of a TPU that is given by its name; None: this machine's.
+      master: one or more addresses.
+      tries: how many times the TPU of TPU_CONFIG is looked for, which may still be being made.
+      pause: seconds between two tries.
 
     Raises:
-      InputError: a TPU is asked for and none is named or here.
+      InputError: a TPU is asked for, and none is named or here, or it cannot be used; the message says why.
+      TrainingError: the TPU of TPU_CONFIG did not come.
     """
-    if not (use_tpu or tpu_name or master):
+    flag, name = ("--master", master) if master and not tpu_name else ("--tpu_name", tpu_name)
+    if not name and use_tpu is not False:
+        flag, name = "TPU_NAME", os.environ.get("TPU_NAME") or (LOCAL if _has_tpu() else None)
+        if not name and os.environ.get("TPU_CONFIG"):
+            return _tpu_of_config(tries, pause)
+    if not name:
+        if use_tpu:
+            raise InputError(
+                "--use_tpu: this machine has no TPU (there is no /dev/accel0) and none is named. "
+                "Name it with --tpu_name, or leave out --use_tpu to run on this machine's own CPU or GPU."
+            )
         return Device(False, _local_description())
-    if master and not tpu_name:
-        return Device(True, f"TPU at {master}", master=master, is_remote=True)
-    has_local_tpu = bool(glob.glob("/dev/accel*"))
-    tpu_name = tpu_name or os.environ.get("TPU_NAME") or ("local" if has_local_tpu else None)
-    if not tpu_name:
-        raise InputError(
-            "--use_tpu: this machine has no TPU (there is no /dev/accel0) and none is named. "
-            "Name it with --tpu_name, or leave out --use_tpu to run on this machine's own CPU or GPU."
-        )
-    if tpu_name == "local" and not has_local_tpu:
-        raise InputError(
-            "--tpu_name=local: this machine has no TPU (there is no /dev/accel0). "
-            "Run on the TPU VM itself, or name the TPU, or leave out --tpu_name to run on the CPU."
-        )
+    if name == LOCAL:
+        _check_local_tpu(flag)
+    elif name.startswith("grpc://"):
+        wrong = [address for address in name.split(",") if not _ADDRESS.fullmatch(address)]
+        if wrong:
+            raise InputError(
+                f"{flag}={name}: {wrong[0]!r} is not an address. It is grpc://host:port, or several, with commas and "
+                "without spaces between them."
+            )
+    elif flag == "--master":
+        raise InputError(f"--master={name} is not an address such as grpc://10.0.0.2:8470. Names go to --tpu_name.")
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu_name, zone=tpu_zone, project=gcp_project)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name, zone=tpu_zone, project=gcp_project)
+        resolver.master()
     except Exception as e:  # whatever the look-up at Google's API ended with, the user must hear it
         raise InputError(
-            f"--tpu_name={tpu_name} (zone {tpu_zone or 'not given'}, project {gcp_project or 'not given'}): "
-            f"the TPU cannot be found: {e}"
+            f"{flag}={name} (zone {tpu_zone or 'not given'}, project {gcp_project or 'not given'}): "
+            f"the TPU cannot be found: {_in_words(e)} On a TPU VM itself its name is `local`; --use_tpu=false runs "
+            "on this machine's own CPU or GPU."
         ) from e
-    return Device(True, f"TPU {tpu_name}", resolver=resolver, is_remote=tpu_name != "local")
+    return Device(True, f"TPU {name}", resolver=resolver, is_remote=name != LOCAL)
 
 
 def check_paths(device, paths):
@@ -80,6 +114,70 @@ def check_paths(device, paths):
                 f"--{flag}={path} is on this machine, but {device.description} reads and writes only gs:// "
                 f"paths. Copy it to a bucket (gsutil -m cp -r ... gs://...) and name it there."
             )
+
+
+def check_tpu_runtime():
+    """Refuses a TensorFlow that cannot drive a TPU of its own machine, as those of the package index cannot.
+
+    Raises:
+      InputError: says where TensorFlow comes from, and which one is needed.
+    """
+    if any(kernels.get_registered_kernels_for_op(name).kernel for name in _TPU_OPERATIONS):
+        return
+    raise InputError(
+        f"TensorFlow {tf.__version__} in {tf.sysconfig.get_lib()} has no TPU runtime: it was installed by pip from the "
+        "package index, whose wheels cannot use a TPU, and hides the one that came with the TPU VM. Uninstall it "
+        "there (pip uninstall tensorflow tensorflow-cpu), and make virtual environments with "
+        "`python3 -m venv --system-site-packages`."
+    )
+
+
+def _has_tpu():
+    """Whether this process may use a TPU of this machine."""
+    # By 0, helpers beside a training, and the program that drives a pod slice, are kept from loading the library.
+    return bool(glob.glob(TPU_DEVICES)) and os.environ.get("TPU_LOAD_LIBRARY") != "0"
+
+
+def _check_local_tpu(flag):
+    if not glob.glob(TPU_DEVICES):
+        raise InputError(
+            f"{flag}=local: this machine has no TPU (there is no /dev/accel0). "
+            "Run on the TPU VM itself, or name the TPU, or leave it out to run on the CPU."
+        )
+    if not _has_tpu():
+        raise InputError(f"{flag}=local: TPU_LOAD_LIBRARY=0 in the environment keeps this program from the TPU.")
+    check_tpu_runtime()
+
+
+def _tpu_of_config(tries, pause):
+    """The TPU that AI Platform or Vertex AI makes for a job, once it is there."""
+    config = os.environ["TPU_CONFIG"]
+    try:
+        description = f"TPU {json.loads(config)['tpu_node_name']}"
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"TPU_CONFIG={config}: it must be JSON with project, zone and tpu_node_name.") from None
+    if not os.environ.get("TPU_NAME"):
+        os.environ.pop("TPU_NAME", None)  # empty, it would count as a name
+    for attempt in range(1, tries + 1):
+        try:
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+            resolver.master()
+            return Device(True, description, resolver=resolver, is_remote=True)
+        except Exception as e:  # until the TPU is ready, its look-up fails in many ways
+            reason = _in_words(e)
+        if "pip install" in reason:
+            raise InputError(f"TPU_CONFIG={config}: {reason}")
+        logging.info("waiting for %s, try %d of %d: %s", description, attempt, tries, reason)
+        if attempt < tries:
+            time.sleep(pause)
+    raise TrainingError(f"{description} of TPU_CONFIG did not get ready within {tries} tries: {reason}")
+
+
+def _in_words(error):
+    """The message of an exception of TensorFlow's TPU client, in which only the hint on packages is out of date."""
+    reason = str(error) or type(error).__name__
+    # cloud-tpu-client asks for versions that google-cloud-storage does not work with; TensorFlow needs only these.
+    return reason.replace("cloud-tpu-client", "google-api-python-client oauth2client").rstrip(".") + "."
 
 
 def _local_description():

@@ -39,7 +39,6 @@ def make(
     session_config.gpu_options.allow_growth = True
     config = tf.estimator.tpu.RunConfig(
         cluster=device.resolver,
-        master=device.master,
         model_dir=output_dir,
         tf_random_seed=seed,
         save_checkpoints_steps=save_checkpoints_steps,
