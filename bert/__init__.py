@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 # reads this once, when it is loaded.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# On a TPU VM these make TensorFlow drive the TPU through PJRT, which has none of the infeed queues of TPUEstimator. They
-# too are read when it is loaded.
+# On a TPU VM these make TensorFlow drive the TPU through PJRT, which has none of the infeed queues of TPUEstimator.
+# They too are read when it is loaded.
 for _name in ("NEXT_PLUGGABLE_DEVICE_USE_C_API", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"):
     os.environ.pop(_name, None)
