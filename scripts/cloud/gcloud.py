@@ -11,6 +11,10 @@ import shutil
 from scripts.cloud.errors import PASSING, CloudError, UsageError, classify, failure
 from scripts.cloud.settings import MANAGED_BY
 
+# What a dry run takes for the usual answers.
+_READY = {"state": "READY"}
+_ACTIVE = {"state": {"state": "ACTIVE"}}
+_BUCKET = {"location": ""}
 _PAUSES = (2, 8)
 _QUERY_SECONDS = 120
 _SSH_FLAGS = (
@@ -66,9 +70,13 @@ class Gcloud:
         argv = [*self._tpu("create"), *self._machine("--version")]
         return self.shell.run(argv, timeout=timeout, tick=tick)
 
-    def tpu_describe(self, name=None, zone=None):
+    def tpu_describe(self, assumed=_READY):
         """The TPU VM as the API describes it, or None if there is none of this name in the zone."""
-        return self._describe(self._tpu("describe", name, zone), "looking at the TPU", {"state": "READY"})
+        return self._describe(self._tpu("describe"), f"looking at the TPU {self.settings.tpu_name}", assumed)
+
+    def tpu_start(self):
+        """Starts a stopped TPU VM."""
+        self._must([*self._tpu("start"), "--async", "--quiet"], f"starting the TPU {self.settings.tpu_name}")
 
     def tpu_delete(self, name=None, zone=None):
         """Deletes a TPU VM; one that is already gone is no failure."""
@@ -86,13 +94,15 @@ class Gcloud:
     def queued_create(self):
         """Asks for the TPU VM through a queued resource of the same name; returns at once with a `shell.Result`."""
         argv = ["gcloud", "compute", "tpus", "queued-resources", "create", self.settings.tpu_name]
-        argv += [f"--node-id={self.settings.tpu_name}", *self._where(), *self._machine("--runtime-version"), "--async"]
+        argv += [f"--node-id={self.settings.tpu_name}", *self._where(), *self._machine("--runtime-version")]
+        # A request that nobody remembers should not begin to cost some day.
+        argv += ["--valid-until-duration=1d", "--async"]
         return self.shell.run(argv, timeout=_QUERY_SECONDS)
 
-    def queued_describe(self):
+    def queued_describe(self, assumed=_ACTIVE):
         """The queued resource of the TPU's name as the API describes it, or None."""
         argv = ["gcloud", "compute", "tpus", "queued-resources", "describe", self.settings.tpu_name, *self._where()]
-        return self._describe(argv, "looking at the queued resource", {"state": {"state": "ACTIVE"}})
+        return self._describe(argv, "looking at the queued resource", assumed)
 
     def queued_delete(self, name=None, zone=None):
         """Deletes a queued resource together with its TPU VM; one that is already gone is no failure."""
@@ -187,11 +197,10 @@ class Gcloud:
 
     # Storage.
 
-    def bucket_describe(self, bucket=None):
-        """The bucket as the API describes it (`location`, `labels`, ...), or None."""
-        argv = ["gcloud", "storage", "buckets", "describe", bucket or self.settings.bucket, *self._project()]
-        assumed = {"location": self.region.upper() if self.shell.dry_run else ""}
-        return self._describe(argv, f"looking at {bucket or self.settings.bucket}", assumed)
+    def bucket_describe(self, assumed=_BUCKET):
+        """The bucket as gcloud describes it (`location`, `labels`, ...), or None."""
+        argv = ["gcloud", "storage", "buckets", "describe", self.settings.bucket, *self._project()]
+        return self._describe(argv, f"looking at {self.settings.bucket}", assumed)
 
     def bucket_create(self):
         """Makes the bucket in the TPU's region: private, without a bin that costs, and with this project's labels."""
@@ -317,7 +326,7 @@ class Gcloud:
 
     def _describe(self, argv, what, assumed):
         try:
-            return self._json(argv, what, assumed)
+            return self._json(argv, what, assumed) or None
         except CloudError as e:
             if e.kind == "not_found":
                 return None

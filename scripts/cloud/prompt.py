@@ -1,8 +1,14 @@
-"""Questions before anything is spent or deleted."""
+"""What the verbs say and ask on the terminal."""
 
 import sys
+import time
 
 from scripts.cloud.errors import UsageError
+
+
+def say(settings, text):
+    """Prints a line; a dry run makes it a comment among the commands that it prints."""
+    print(f"# {text}" if settings.dry_run else text, flush=True)
 
 
 def confirm(settings, question):
@@ -24,3 +30,22 @@ def confirm(settings, question):
     print(f"{question}? [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("nothing was done.")
+
+
+class Progress:
+    """Says now and then for how long something has been going on.
+
+    Args:
+      settings: a `Settings`.
+      what: as in "my-tpu is being made".
+    """
+
+    def __init__(self, settings, what):
+        self._settings = settings
+        self._what = what
+        self._start = time.monotonic()
+
+    def __call__(self):
+        """Says it."""
+        minutes, seconds = divmod(round(time.monotonic() - self._start), 60)
+        say(self._settings, f"{self._what}: {minutes}:{seconds:02d}")

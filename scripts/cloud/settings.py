@@ -160,6 +160,11 @@ class Settings:
             delete_data=switch("DELETE_DATA"),
             allow_cross_region=switch("ALLOW_CROSS_REGION"),
         )
+        if settings.control_vm and settings.has_tpu_vm:
+            raise UsageError(
+                f"CONTROL_VM={settings.control_vm} cannot drive the TPU VM {tpu_name}: a TPU VM runs the program "
+                "itself, on its worker 0. Leave CONTROL_VM out, or give TPU_NAME=grpc://address."
+            )
         return settings
 
     @property
