@@ -1,14 +1,16 @@
-"""A stand-in for Cloud Storage, and the environment in which child processes take it for the real one."""
+"""Stand-ins for Cloud Storage and for all of Google Cloud, and environments in which programs take them for real."""
 
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import urllib.parse
 import urllib.request
 import uuid
 
+import google_apis
 import pytest
 
 SERVER = pathlib.Path(__file__).with_name("gcs_server.py")
@@ -114,3 +116,83 @@ def gcs(gcs_server):
     storage = Storage(*gcs_server)
     yield storage
     storage.mend()
+
+
+class Cloud(Storage):
+    """All of Google Cloud, with nothing in it, and machines to log in to.
+
+    Attributes:
+      folder: of the machines; see `fake_vm`.
+      env: environment for child processes.
+      bucket: name of the bucket that `names`, `read` and `write` are about; it is not there yet.
+    """
+
+    def __init__(self, url, ca_file, folder):
+        self.url, self.folder, self.bucket = url, folder, "my-bucket"
+        home = folder / "home"
+        home.mkdir(exist_ok=True)
+        self.env = {
+            **google_apis.environment(url, ca_file, os.environ),
+            "HOME": str(home),
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "CLOUDSDK_CONFIG": str(folder / "gcloud"),
+            "CLOUDSDK_CORE_PROJECT": "my-project",
+            "CLOUDSDK_COMPUTE_ZONE": "us-central1-b",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        self._ask("/_sim/reset", b"")
+
+    def make_bucket(self, location="us-central1"):
+        """Makes the bucket."""
+        self._ask("/storage/v1/b?project=my-project", {"name": self.bucket, "location": location})
+
+    def set(self, **settings):
+        """Changes what `google_apis.Cloud` lists under "Settings"."""
+        self._ask("/_sim/cloud", settings)
+
+    def state(self):
+        """All that exists, by kind and full name."""
+        return self._ask("/_sim/cloud")
+
+    def set_node(self, name, **fields):
+        """Changes a node, such as its `state`; a state in which no machine runs kills it."""
+        self._ask(f"/_sim/nodes/{name}", fields)
+
+    def lose_node(self, name):
+        """Makes a node vanish."""
+        self._ask(f"/_sim/nodes/{name}", method="DELETE")
+
+    def fail_operation(self, match, code, message, count=1):
+        """Makes operations end in an error; `match` is searched for in "verb full-name"."""
+        self._ask("/_sim/failures", {"match": match, "code": code, "message": message, "count": count})
+
+    def drop_ssh(self, when):
+        """Makes the next ssh connection fail: at the "start", at the "end", or after a number of seconds."""
+        (self.folder / "drop").write_text(str(when))
+
+    def home(self):
+        """The home folder of the only machine."""
+        (machine,) = (self.folder / "machines").iterdir()
+        return machine / "home"
+
+
+@pytest.fixture(scope="session")
+def google_server(tmp_path_factory):
+    """Address of the server, which is a process of its own; its CA's certificate; and the folder of its machines."""
+    if not shutil.which("gcloud"):
+        pytest.skip("needs gcloud: https://cloud.google.com/sdk/docs/install")
+    folder = tmp_path_factory.mktemp("google")
+    command = [sys.executable, SERVER.with_name("google_apis.py"), "0", folder]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    url, ca_file = process.stdout.readline().split(maxsplit=1)
+    yield url, ca_file.strip(), folder
+    _NO_PROXY.open(urllib.request.Request(f"{url}/_sim/reset", b""), timeout=30).close()
+    process.terminate()
+    process.wait(10)
+
+
+@pytest.fixture
+def cloud(google_server):
+    """A `Cloud` of its own for each test, without faults."""
+    return Cloud(*google_server)

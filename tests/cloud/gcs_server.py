@@ -111,6 +111,7 @@ class Fault:
       count: how many requests fail; -1: all.
       skip: how many that match are let through first.
       every: only each so many-th of those that match fails.
+      message: what the error says.
     """
 
     match: str
@@ -121,6 +122,7 @@ class Fault:
     status: int = 503
     after: int = 0
     seconds: float = 0.0
+    message: str = "injected"
     seen: int = 0
 
     def hits(self, request):
@@ -170,7 +172,8 @@ class Store:
             raise ApiError(409, "Your previous request to create the named bucket succeeded and you already own it.")
         now = _now()
         fixed = {"kind": "storage#bucket", "id": name, "metageneration": "1", "timeCreated": now, "updated": now}
-        self.buckets[name] = {"location": "US", "storageClass": "STANDARD", **resource, **fixed}
+        fixed["location"] = resource.get("location", "US").upper()
+        self.buckets[name] = {"storageClass": "STANDARD", **resource, **fixed}
         return self.buckets[name]
 
     def get(self, bucket, name, generation=None):
@@ -264,6 +267,8 @@ class Store:
 
 class Api:
     """Requests to answers."""
+
+    error = ApiError
 
     def __init__(self):
         self.store = Store()
@@ -454,7 +459,7 @@ class Api:
             own = {key.strip().title(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
             parts = urllib.parse.urlsplit(url)
             target = parts.path + (f"?{parts.query}" if parts.query else "")
-            reply = self.answer(Request(method, "", target, own, iter([body.strip()])))
+            reply = self.answer(Request(method, request.host, target, own, iter([body.strip()])))
             own = "".join(f"{key}: {value}\r\n" for key, value in reply.headers.items())
             answers.append(
                 f"--batch\r\nContent-Type: application/http\r\n"
@@ -526,7 +531,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if action == "status":
             for _ in chunks:
                 pass
-            reply = ApiError(fault.status, "injected").reply()
+            reply = self.server.api.error(fault.status, fault.message).reply()
         else:
             try:
                 reply = self.server.api.answer(Request(self.command, host, self.path, self.headers, chunks, base))
@@ -609,13 +614,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Server(http.server.ThreadingHTTPServer):
     """The server: `url`, and `ca_file` with the certificate that clients must trust."""
 
+    handler = Handler
     daemon_threads = True
     request_queue_size = 128
     block_on_close = False
 
-    def __init__(self, port, folder):
-        super().__init__(("127.0.0.1", port), Handler)
-        self.api, self.faults, self.log = Api(), [], []
+    def __init__(self, port, folder, api=None):
+        super().__init__(("127.0.0.1", port), self.handler)
+        self.api, self.faults, self.log = api or Api(), [], []
         self._fault_lock = threading.Lock()
         authority = trustme.CA()
         certificate = authority.issue_cert("*.googleapis.com", "*.storage.googleapis.com", "accounts.google.com")
