@@ -13,6 +13,7 @@ TPU_NAME ?=
 VARIABLES := TPU_NAME ZONE PROJECT RUN CORPUS EVAL_CORPUS VOCAB VOCAB_SIZE CONFIG RECIPE INIT \
 	TASK DATA_DIR STEPS EPOCHS BATCH SEQ LR SEED OUT ARGS DRY_RUN YES \
 	CONTROL_VM BUCKET TPU_TYPE IMAGE ON_DEMAND QUEUED SERVICE_ACCOUNT NETWORK SUBNETWORK PRICE_PER_HOUR \
+	CONTAINER JOB \
 	ALLOW_CROSS_REGION MAX_HOURS MAX_COST HANG_MINUTES DELETE_DATA LINES SINCE
 # Values reach the scripts through the environment exactly as they were given: neither make nor the shell
 # reads anything in them, be it a space, a quote or a `$$(...)`.
@@ -113,6 +114,10 @@ ssh: ## Open a shell on the machine that runs the program
 .PHONY: tpu-smoke
 tpu-smoke: ## Train a tiny BERT for two steps on the TPU
 	@scripts/cloud.sh tpu-smoke
+
+.PHONY: vertex
+vertex: ## Train as a job of Vertex AI: TASK=, or pretrain; BUCKET= TPU_TYPE= CONTAINER=; or JOB=job.yaml
+	@scripts/cloud.sh vertex
 
 .PHONY: clean-cloud
 clean-cloud: ## Delete everything labelled as this project's, after asking; DELETE_DATA=1 the run's data too

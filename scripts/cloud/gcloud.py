@@ -275,25 +275,109 @@ class Gcloud:
         option = ["--recursive" if _gcloud_storage() else "-r"] if recursive else []
         self._remove([*_storage("rm"), *option, url], f"deleting {url}")
 
+    # Vertex AI, and the images that its jobs run in.
+
+    @property
+    def images_repository(self):
+        """Address of the repository of Artifact Registry that has the images."""
+        return f"{self.region}-docker.pkg.dev/{self.project.replace(':', '/')}/{MANAGED_BY}"
+
+    def image_tags(self):
+        """The tags of the images called bert that are in the repository; empty if it does not exist."""
+        argv = ["gcloud", "artifacts", "tags", "list", "--package=bert", f"--repository={MANAGED_BY}"]
+        try:
+            rows = self._json([*argv, f"--location={self.region}", *self._project()], "listing the images", [])
+        except CloudError as e:
+            if e.kind == "not_found":
+                return []
+            raise
+        return [row["name"].rpartition("/")[2] for row in rows]
+
+    def images_repository_create(self):
+        """Makes the repository of the images; one that is there is no failure."""
+        argv = ["gcloud", "artifacts", "repositories", "create", MANAGED_BY, f"--location={self.region}"]
+        argv += ["--repository-format=docker", f"--labels=managed-by={MANAGED_BY}", *self._project(), "--quiet"]
+        result = self.shell.run(argv, timeout=_QUERY_SECONDS)
+        if not result.ok and classify(result.stderr) != "exists":
+            raise failure("making the repository of the images", result.stderr)
+
+    def image_build(self, image, base):
+        """The command line that builds an image of this project in the cloud and follows that.
+
+        Args:
+          image: its address, with a tag.
+          base: the image that it is made from.
+        """
+        # Sources and logs go to the run's folder instead of to buckets that Cloud Build would make for them.
+        folder = f"{self.settings.prefix}/image"
+        argv = ["gcloud", "builds", "submit", ".", "--config=scripts/vertex/cloudbuild.yaml"]
+        argv += ["--ignore-file=scripts/vertex/gcloudignore", f"--substitutions=_IMAGE={image},_BASE={base}"]
+        argv += [f"--gcs-source-staging-dir={folder}", f"--gcs-log-dir={folder}", *self._project(), "--quiet"]
+        return argv
+
+    def custom_job_create(self, path):
+        """Submits a custom job and returns its full name.
+
+        Args:
+          path: file with the specification of the job.
+        """
+        settings = self.settings
+        argv = ["gcloud", "ai", "custom-jobs", "create", f"--region={self.region}", *self._project()]
+        argv += [f"--display-name={settings.run}", f"--config={path}", self._labels()]
+        argv += [f"--service-account={settings.service_account}"] if settings.service_account else []
+        argv += [f"--network={settings.network}"] if settings.network else []
+        assumed = f"projects/{settings.project or 'my-project'}/locations/{self.region}/customJobs/JOB"
+        argv += ["--format=value(name)", "--quiet"]
+        result = self.shell.run(argv, timeout=_QUERY_SECONDS, assumed=assumed)
+        if not result.ok:
+            raise failure("submitting the job", result.stderr)
+        return result.stdout.strip()
+
+    def custom_jobs(self):
+        """The custom jobs of the region that carry this project's label, as a list of dicts."""
+        argv = ["gcloud", "ai", "custom-jobs", "list", f"--region={self.region}", *self._project()]
+        return self._json([*argv, f"--filter=labels.managed-by={MANAGED_BY}"], "listing the jobs of Vertex AI", [])
+
+    def custom_job_describe(self, name):
+        """A custom job as the API describes it, or None.
+
+        Args:
+          name: its full name.
+        """
+        argv = ["gcloud", "ai", "custom-jobs", "describe", name, *self._project()]
+        return self._describe(argv, "looking at the job", {"state": "JOB_STATE_SUCCEEDED"})
+
+    def custom_job_log(self, name):
+        """The command line that follows the log of a custom job until the job ends."""
+        argv = ["gcloud", "ai", "custom-jobs", "stream-logs", name, *self._project()]
+        return [*argv, "--polling-interval=10", "--format=value(message)"]
+
+    def custom_job_cancel(self, name):
+        """The command line that ends a custom job."""
+        return ["gcloud", "ai", "custom-jobs", "cancel", name, *self._project()]
+
     # The project.
 
-    def services(self):
+    def services(self, assumed=()):
         """The names of the enabled services, as in tpu.googleapis.com."""
         argv = ["gcloud", "services", "list", "--enabled", *self._project()]
-        return [row["config"]["name"] for row in self._json(argv, "listing the enabled services", [])]
+        rows = self._json(argv, "listing the enabled services", [{"config": {"name": name}} for name in assumed])
+        return [row["config"]["name"] for row in rows]
 
     # How.
 
     def _machine(self, image_flag):
         """What kind of TPU VM to make."""
         settings = self.settings
-        labels = ",".join(f"{key}={value}" for key, value in settings.labels.items())
-        argv = [f"--accelerator-type={settings.tpu_type.name}", f"{image_flag}={settings.image}", f"--labels={labels}"]
+        argv = [f"--accelerator-type={settings.tpu_type.name}", f"{image_flag}={settings.image}", self._labels()]
         argv += [] if settings.on_demand else ["--spot"]
         argv += [f"--service-account={settings.service_account}"] if settings.service_account else []
         argv += [f"--network={settings.network}"] if settings.network else []
         argv += [f"--subnetwork={settings.subnetwork}"] if settings.subnetwork else []
         return [*argv, "--scopes=cloud-platform", "--quiet"]
+
+    def _labels(self):
+        return "--labels=" + ",".join(f"{key}={value}" for key, value in self.settings.labels.items())
 
     def _machine_verb(self, verb):
         return (

@@ -40,6 +40,8 @@ class Settings:
       owner: who made a resource, as a label.
       service_account: e-mail address of the account that the TPU VM acts as; empty: the project's default one.
       network, subnetwork: of the TPU VM; empty: default.
+      container: address of a container image for Vertex AI, instead of one that is made of this project.
+      job_file: file with the specification of a job of Vertex AI, instead of one that follows from the variables.
       price_per_hour: dollars an hour of the TPU, or None for the list price.
       max_hours, max_cost: when to stop everything; None: never.
       hang_minutes: how long a run may make no step.
@@ -63,6 +65,8 @@ class Settings:
     service_account: str
     network: str
     subnetwork: str
+    container: str
+    job_file: str
     price_per_hour: object
     max_hours: object
     max_cost: object
@@ -149,6 +153,10 @@ class Settings:
             ),
             network=text("NETWORK", r"[a-z0-9/:._-]+", "it is the name of a network"),
             subnetwork=text("SUBNETWORK", r"[a-z0-9/:._-]+", "it is the name of a subnetwork"),
+            container=text(
+                "CONTAINER", r"[a-z0-9][a-z0-9./:@_-]+", "it is the address of a container image, host/path/name:tag"
+            ),
+            job_file=text("JOB"),
             price_per_hour=number("PRICE_PER_HOUR"),
             max_hours=number("MAX_HOURS"),
             max_cost=number("MAX_COST"),
