@@ -1,13 +1,13 @@
 """make cloud-up: the bucket and the TPU VM, made if they are not there yet."""
 
-from scripts.cloud import prices, prompt, regions, tpu, tpu_types
-from scripts.cloud.errors import CloudError, UsageError
+from scripts.cloud import buckets, checks, prices, prompt, tpu, tpu_types
+from scripts.cloud.errors import UsageError
 
 
 def main(settings, gcloud):
-    """Looks at what is there, asks, and makes the rest. Run again, it goes on where it was."""
+    """Looks at what is there, asks, and makes the rest; returns an exit status. Run again, it goes on where it was."""
     settings.need("VM", "BUCKET")
-    bucket = look_at_bucket(settings, gcloud)
+    bucket = buckets.look(settings, gcloud)
     if settings.control_vm:
         _check_control_vm(settings, gcloud)
         node = None
@@ -20,6 +20,9 @@ def main(settings, gcloud):
     if not settings.control_vm:
         plan += _plan_tpu(settings, gcloud, node)
     if plan:
+        if checks.before_spending(settings, gcloud):
+            prompt.say(settings, "Nothing was made: mend what failed, then run the command again.")
+            return checks.EXIT_FAILED
         question = " and ".join(plan)
         prompt.confirm(settings, question[0].upper() + question[1:])
     if bucket is None:
@@ -28,28 +31,7 @@ def main(settings, gcloud):
     if not settings.control_vm:
         _bring_up(settings, gcloud, node)
     prompt.say(settings, f"{settings.vm} and {settings.bucket} are ready. Next: {settings.command('preflight')}")
-
-
-def look_at_bucket(settings, gcloud):
-    """The bucket as the API describes it, None if it does not exist.
-
-    Raises:
-      CloudError: it is somebody else's.
-      UsageError: it is in a region that the TPU is not in.
-    """
-    try:
-        bucket = gcloud.bucket_describe(assumed=None)
-    except CloudError as e:
-        if e.kind != "permission":
-            raise
-        raise CloudError(
-            f"{settings.bucket} may not be looked at. Names of buckets are the world's: either it is somebody else's, "
-            f"then choose another name; or you lack roles/storage.admin. ({e})",
-            e.kind,
-        ) from None
-    if bucket is not None:
-        regions.check(settings, gcloud.region, bucket)
-    return bucket
+    return 0
 
 
 def _check_control_vm(settings, gcloud):
