@@ -1,16 +1,18 @@
-"""Flags on model, training and device, which the programs for fine-tuning have, and what follows from them."""
+"""Flags on the model and the length of a fine-tuning, which several programs have, and what follows from them."""
 
 import os
 
 from absl import flags
 
-from bert import configs, files, tokenization
+from bert import configs, files, tokenization, training_flags
 from bert.errors import InputError
-from bert.training import checkpoints, devices, finetuning, preflight
+from bert.training import checkpoints, finetuning, preflight
+from bert.training.trainer import Schedule
 
 
 def define():
-    """Defines the flags, and the model garden's names for some."""
+    """Defines the flags, those of every training among them."""
+    training_flags.define()
     flags.DEFINE_string(
         "bert_config_file",
         None,
@@ -19,14 +21,11 @@ def define():
     flags.DEFINE_string(
         "vocab_file", None, "Vocabulary. Default: that beside the config, the checkpoint or in output_dir."
     )
-    flags.DEFINE_string("output_dir", None, "Folder for checkpoints, event files and results.")
     flags.DEFINE_string(
         "init_checkpoint",
         None,
         "Checkpoint to start from, if output_dir has none yet: a TensorFlow 1 prefix, or a Hugging Face folder.",
     )
-    flags.DEFINE_integer("train_batch_size", 32, "Examples per step, over all cores.", lower_bound=1)
-    flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.", lower_bound=0.0)
     flags.DEFINE_float("num_train_epochs", 3.0, "How many times the training set is used.", lower_bound=0.0)
     flags.DEFINE_integer(
         "num_train_steps", None, "Steps of the training, instead of --num_train_epochs.", lower_bound=1
@@ -34,27 +33,6 @@ def define():
     flags.DEFINE_float(
         "warmup_proportion", 0.1, "Share of the steps in which the rate rises.", lower_bound=0.0, upper_bound=1.0
     )
-    flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1)
-    flags.DEFINE_integer("keep_checkpoint_max", 5, "How many of the newest checkpoints are kept.", lower_bound=1)
-    flags.DEFINE_integer(
-        "iterations_per_loop", 1000, "Steps a TPU makes between two returns to the host.", lower_bound=1
-    )
-    flags.DEFINE_integer("seed", 12345, "Seed of initialisation, dropout, and order of examples.")
-    flags.DEFINE_integer("log_steps", 100, "Steps between two reports of progress.", lower_bound=1)
-    flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU; implied by --tpu_name and --master.")
-    flags.DEFINE_string("tpu_name", None, "Cloud TPU: a name, an address grpc://..., or `local` on a TPU VM.")
-    flags.DEFINE_string("tpu_zone", None, "Zone of the Cloud TPU. Default: this machine's.")
-    flags.DEFINE_string("gcp_project", None, "Project of the Cloud TPU. Default: this machine's.")
-    flags.DEFINE_string("master", None, "Address of the TPU, instead of --tpu_name.")
-    flags.DEFINE_integer("num_tpu_cores", 8, "Number of TPU cores. Unless it is given, as many as the TPU has.")
-    flags.DEFINE_alias("model_dir", "output_dir")
-    flags.DEFINE_alias("tpu", "tpu_name")
-    flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
-
-
-def choose_device(values):
-    """The device that the flags ask for."""
-    return devices.choose(values.use_tpu, values.tpu_name, values.tpu_zone, values.gcp_project, values.master)
 
 
 def find_model(values, vocab_wanted=True):
@@ -129,18 +107,6 @@ def schedule(values, count):
       count: number of training examples; None without training.
     """
     if count is None:
-        return finetuning.Schedule(values.train_batch_size, values.learning_rate, 1, 0)
+        return Schedule(values.train_batch_size, values.learning_rate, 1, 0)
     steps = values.num_train_steps or max(1, int(count / values.train_batch_size * values.num_train_epochs))
-    return finetuning.Schedule(
-        values.train_batch_size, values.learning_rate, steps, int(steps * values.warmup_proportion)
-    )
-
-
-def estimator_options(values):
-    """Arguments of `bert.training.estimator.make`."""
-    return {
-        "save_checkpoints_steps": values.save_checkpoints_steps,
-        "keep_checkpoint_max": values.keep_checkpoint_max,
-        "iterations_per_loop": values.iterations_per_loop,
-        "num_tpu_cores": values.num_tpu_cores if values["num_tpu_cores"].present else None,
-    }
+    return Schedule(values.train_batch_size, values.learning_rate, steps, int(steps * values.warmup_proportion))

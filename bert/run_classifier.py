@@ -18,15 +18,16 @@ if not __package__:  # run as a file
 import dataclasses
 import json
 import os
+import time
 
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import files, finetuning_flags, program, task_flags, tokenization
+from bert import files, finetuning_flags, program, task_flags, tokenization, training_flags
 from bert.data import records
 from bert.errors import InputError
 from bert.tasks import features, prepared, results, task
-from bert.training import checkpoints, devices, evaluations, finetuning, locking, preflight, run_record
+from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_record
 
 FLAGS = flags.FLAGS
 
@@ -38,19 +39,7 @@ flags.DEFINE_bool("do_eval", False, "Whether to evaluate on the dev set.")
 flags.DEFINE_bool("do_predict", False, "Whether to predict the test set.")
 flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation step, over all cores.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step, over all cores.", lower_bound=1)
-flags.DEFINE_integer(
-    "eval_every",
-    None,
-    "Evaluate every so many steps too, and keep the best checkpoint in output_dir/best.",
-    lower_bound=1,
-)
-flags.DEFINE_string("best_metric", None, "Metric by which checkpoints are compared. Default: the task's.")
-flags.DEFINE_integer(
-    "early_stopping_patience",
-    None,
-    "End training when so many evaluations of --eval_every were no better.",
-    lower_bound=1,
-)
+training_flags.define_evaluation(None, "Metric by which checkpoints are compared. Default: the task's.")
 
 # The TF 2 model garden's flags.
 flags.DEFINE_enum("mode", None, ["train_and_eval", "predict"], "Instead of --do_train, --do_eval, --do_predict.")
@@ -85,10 +74,9 @@ def main():
     """Checks everything that can be checked, then trains, evaluates and predicts."""
     _apply_mode()
     _check_flags()
-    device = finetuning_flags.choose_device(FLAGS)
     # Text is read by this program, records and checkpoints by the TPU.
     paths = ("output_dir", "init_checkpoint", "predict_checkpoint_path", "train_data_path", "eval_data_path")
-    devices.check_paths(device, {name: FLAGS[name].value for name in paths})
+    device = training_flags.choose_device(FLAGS, paths)
     with locking.hold(FLAGS.output_dir) as check:
         _run(device, check)
     logging.info("done: %s", FLAGS.output_dir)
@@ -124,17 +112,14 @@ def _run(device, check):
     init_checkpoint = None
     if not FLAGS.predict_checkpoint_path:
         init_checkpoint = finetuning_flags.init_checkpoint(FLAGS, init, shapes)
-    trainer = finetuning.Trainer(
+    trainer = finetuning.Finetuner(
         config,
-        head,
         device,
         schedule,
-        FLAGS.output_dir,
-        FLAGS.seed,
+        head=head,
         init_checkpoint=init_checkpoint,
-        log_steps=FLAGS.log_steps,
         check=check,
-        estimator_options=finetuning_flags.estimator_options(FLAGS),
+        **training_flags.trainer_options(FLAGS),
     )
     preflight.claim_output_dir(FLAGS.output_dir, config, vocab_file)
     run_record.write_json(os.path.join(FLAGS.output_dir, results.SETTINGS_FILE), settings)
@@ -193,8 +178,7 @@ def _check_flags():
             raise InputError("--eval_data_path is needed: the records to evaluate or predict.")
     elif not FLAGS.task_name:
         raise InputError(f"--task_name is needed: {', '.join(task_flags.names())}; or --input_meta_data_path.")
-    if FLAGS.early_stopping_patience and not (FLAGS.eval_every or FLAGS.num_eval_per_epoch):
-        raise InputError("--early_stopping_patience counts the evaluations of --eval_every, which is not given.")
+    training_flags.check_evaluation(FLAGS, "num_eval_per_epoch")
 
 
 def _spec(of, max_seq_length):
@@ -294,13 +278,16 @@ def _train(trainer, of, splits, record):
 
 def _evaluate(trainer, of, parts):
     """Evaluates the newest checkpoint on all parts of the dev set: a dict of the original's and the task's metrics."""
-    found = {}
+    found, start = {}, time.monotonic()
     for part in parts:
         outputs = trainer.outputs(part.data, FLAGS.eval_batch_size)
         labels = outputs["label_ids"] if of.label_kind == task.MULTI else outputs["label_ids"][:, 0]
         scores = {"eval_loss": float(outputs["loss"].mean()), **of.scores(labels, outputs["probabilities"])}
         found.update({f"{name}_{part.name}" if part.name else name: value for name, value in scores.items()})
-    return {**found, "loss": found["eval_loss"], "global_step": checkpoints.latest(FLAGS.output_dir)[1]}
+    step = checkpoints.latest(FLAGS.output_dir)[1]
+    rate = sum(part.data.count for part in parts) / (time.monotonic() - start)
+    evaluations.write_events(FLAGS.output_dir, step, {**found, "examples_per_second": rate})
+    return {**found, "loss": found["eval_loss"], "global_step": step}
 
 
 def _report_evaluation(trainer, of, parts, trained):

@@ -19,13 +19,12 @@ import os
 
 from absl import flags, logging
 
-from bert import configs, files, modeling, program, text_flags, tokenization
+from bert import configs, files, modeling, program, text_flags, tokenization, training_flags
 from bert.data import dynamic_masking, pretraining_data, pretraining_source
 from bert.errors import InputError
 from bert.training import (
     baselines,
     checkpoints,
-    devices,
     evaluations,
     locking,
     preflight,
@@ -33,8 +32,11 @@ from bert.training import (
     recipes,
     run_record,
 )
+from bert.training.trainer import Schedule
 
 FLAGS = flags.FLAGS
+
+training_flags.define()
 
 # What is trained, and on what.
 flags.DEFINE_string(
@@ -49,55 +51,27 @@ flags.DEFINE_string(
     "Comma-separated globs of record files, or of text files, which are tokenized and masked first. "
     "{max_seq_length} in it stands for the length of each phase.",
 )
-flags.DEFINE_string("output_dir", None, "Folder for checkpoints, event files and results.")
 flags.DEFINE_string("eval_file", None, "As --input_file, for evaluation. Default: documents held out of the text.")
 flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from, if output_dir has none yet.")
 flags.DEFINE_string("recipe", None, "A name in bert/configs/recipes, or a JSON file: sets flags that are not given.")
 flags.DEFINE_integer("max_seq_length", 128, "Length of the records' sequences.", lower_bound=1)
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Number of predictions in a record.", lower_bound=1)
 
-# What to do, how long, how fast.
+# What to do, and how long.
 flags.DEFINE_bool("do_train", False, "Whether to train.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate.")
-flags.DEFINE_integer("train_batch_size", 32, "Examples per step, over all cores.", lower_bound=1)
 flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation step, over all cores.", lower_bound=1)
-flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.")
 flags.DEFINE_integer("num_train_steps", 100000, "Steps of the whole training.", lower_bound=1)
 flags.DEFINE_integer("num_warmup_steps", 10000, "Steps over which the learning rate rises.", lower_bound=0)
-flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1)
-flags.DEFINE_integer("keep_checkpoint_max", 5, "How many of the newest checkpoints are kept.", lower_bound=1)
-flags.DEFINE_integer("iterations_per_loop", 1000, "Steps a TPU makes between two returns to the host.", lower_bound=1)
 flags.DEFINE_integer(
     "max_eval_steps",
     100,
     "At most so many evaluation steps. Unless it is given, --eval_file and held-out documents are evaluated whole.",
     lower_bound=1,
 )
-flags.DEFINE_integer(
-    "eval_every",
-    None,
-    "Evaluate every so many steps during training too, and keep the best checkpoint in output_dir/best.",
-    lower_bound=1,
+training_flags.define_evaluation(
+    "loss", "Metric by which checkpoints are compared: less is better if it is a loss, else more."
 )
-flags.DEFINE_string(
-    "best_metric", "loss", "Metric by which checkpoints are compared: less is better if it is a loss, else more."
-)
-flags.DEFINE_integer(
-    "early_stopping_patience",
-    None,
-    "End training when so many evaluations of --eval_every in a row were no better than one before.",
-    lower_bound=1,
-)
-flags.DEFINE_integer("seed", 12345, "Seed of initialisation, dropout, order of examples and masking.")
-flags.DEFINE_integer("log_steps", 100, "Steps between two reports of progress.", lower_bound=1)
-
-# Where it runs.
-flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU; implied by --tpu_name and --master.")
-flags.DEFINE_string("tpu_name", None, "Cloud TPU: a name, an address grpc://..., or `local` on a TPU VM.")
-flags.DEFINE_string("tpu_zone", None, "Zone of the Cloud TPU. Default: this machine's.")
-flags.DEFINE_string("gcp_project", None, "Project of the Cloud TPU. Default: this machine's.")
-flags.DEFINE_string("master", None, "Address of the TPU, instead of --tpu_name.")
-flags.DEFINE_integer("num_tpu_cores", 8, "Number of TPU cores. Unless it is given, as many as the TPU has.")
 
 # Text to records.
 flags.DEFINE_string("vocab_file", None, "Vocabulary. Default: vocab.txt beside bert_config.json.")
@@ -112,21 +86,16 @@ flags.DEFINE_float(
 )
 text_flags.define()
 
-# The TF 2 model garden's names.
+# The TF 2 model garden's name.
 flags.DEFINE_alias("input_files", "input_file")
-flags.DEFINE_alias("model_dir", "output_dir")
-flags.DEFINE_alias("tpu", "tpu_name")
-flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
 
 
 def main():
     """Checks everything that can be checked, then trains and evaluates."""
     recipe_phases, config_changes = _apply_recipe()
     _check_flags()
-    device = devices.choose(FLAGS.use_tpu, FLAGS.tpu_name, FLAGS.tpu_zone, FLAGS.gcp_project, FLAGS.master)
     paths = ("output_dir", "input_file", "eval_file", "records_dir", "init_checkpoint")
-    devices.check_paths(device, {name: FLAGS[name].value for name in paths})
-
+    device = training_flags.choose_device(FLAGS, paths)
     with locking.hold(FLAGS.output_dir) as check:
         _run(device, recipe_phases, _load_config(config_changes), check)
     logging.info("done: %s", FLAGS.output_dir)
@@ -157,26 +126,16 @@ def _run(device, recipe_phases, config, check):
     evaluation = _evaluation_phase(phases, source, config) if FLAGS.do_eval else None
     on_the_way = _evaluations_on_the_way(phases, source, config) if FLAGS.eval_every else {}
 
-    schedule = pretraining.Schedule(
-        FLAGS.train_batch_size, FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps
-    )
-    trainer = pretraining.Trainer(
+    schedule = Schedule(FLAGS.train_batch_size, FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps)
+    trainer = pretraining.Pretrainer(
         config,
         device,
         schedule,
-        FLAGS.output_dir,
-        FLAGS.seed,
         init_checkpoint=init_checkpoint,
-        log_steps=FLAGS.log_steps,
         eval_batch_size=FLAGS.eval_batch_size,
         next_sentence=not FLAGS.no_nsp,
         check=check,
-        estimator_options={
-            "save_checkpoints_steps": FLAGS.save_checkpoints_steps,
-            "keep_checkpoint_max": FLAGS.keep_checkpoint_max,
-            "iterations_per_loop": FLAGS.iterations_per_loop,
-            "num_tpu_cores": FLAGS.num_tpu_cores if FLAGS["num_tpu_cores"].present else None,
-        },
+        **training_flags.trainer_options(FLAGS),
     )
     preflight.claim_output_dir(FLAGS.output_dir, config, source.vocab_file)
     with run_record.RunRecord(FLAGS.output_dir, "run_pretraining", program.flag_values()) as record:
@@ -251,8 +210,7 @@ def _check_flags():
             raise InputError(f"--{name} is needed, or a --recipe that sets it.")
     if not (FLAGS.do_train or FLAGS.do_eval):
         raise InputError("Nothing to do: give --do_train, --do_eval, or both.")
-    if FLAGS.early_stopping_patience and not FLAGS.eval_every:
-        raise InputError("--early_stopping_patience counts the evaluations of --eval_every, which is not given.")
+    training_flags.check_evaluation(FLAGS)
     metrics = [name for name in pretraining.METRICS if not (FLAGS.no_nsp and name.startswith("next_sentence"))]
     if FLAGS.best_metric not in metrics:
         raise InputError(f"--best_metric={FLAGS.best_metric}: there are {', '.join(metrics)}.")
@@ -340,7 +298,7 @@ def _max_eval_steps(source):
 
 
 def _evaluations_on_the_way(phases, source, config):
-    """The arguments of `Trainer.train` for evaluations during training, each on records as long as its phase's."""
+    """The arguments of `Pretrainer.train` for evaluations during training, each on records as long as its phase's."""
     return {
         "course": evaluations.Evaluations(FLAGS.output_dir, FLAGS.best_metric, FLAGS.early_stopping_patience),
         "evaluation_phases": [_with_evaluation_files(phase, source, config) for phase in phases],

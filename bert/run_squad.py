@@ -20,11 +20,11 @@ import os
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import finetuning_flags, program, tokenization
+from bert import finetuning_flags, program, tokenization, training_flags
 from bert.data import records
 from bert.errors import InputError
 from bert.tasks import features, squad, squad_metrics
-from bert.training import checkpoints, devices, finetuning, locking, preflight, run_record
+from bert.training import checkpoints, finetuning, locking, preflight, run_record
 
 FLAGS = flags.FLAGS
 
@@ -54,8 +54,7 @@ def main():
     for wanted, name in ((FLAGS.do_train, "train_file"), (FLAGS.do_predict, "predict_file")):
         if wanted and not FLAGS[name].value:
             raise InputError(f"--{name} is needed.")
-    device = finetuning_flags.choose_device(FLAGS)
-    devices.check_paths(device, {name: FLAGS[name].value for name in ("output_dir", "init_checkpoint")})
+    device = training_flags.choose_device(FLAGS, ("output_dir", "init_checkpoint"))
     with locking.hold(FLAGS.output_dir) as check:
         _run(device, check)
     logging.info("done: %s", FLAGS.output_dir)
@@ -76,17 +75,14 @@ def _run(device, check):
     init_checkpoint = finetuning_flags.init_checkpoint(FLAGS, init, shapes)
     training_data = _training_data(encoder) if FLAGS.do_train else None
     schedule = finetuning_flags.schedule(FLAGS, training_data.questions if training_data else None)
-    trainer = finetuning.Trainer(
+    trainer = finetuning.Finetuner(
         config,
-        head,
         device,
         schedule,
-        FLAGS.output_dir,
-        FLAGS.seed,
+        head=head,
         init_checkpoint=init_checkpoint,
-        log_steps=FLAGS.log_steps,
         check=check,
-        estimator_options=finetuning_flags.estimator_options(FLAGS),
+        **training_flags.trainer_options(FLAGS),
     )
     preflight.claim_output_dir(FLAGS.output_dir, config, vocab_file)
     with run_record.RunRecord(FLAGS.output_dir, "run_squad", program.flag_values()) as record:

@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from numpy_bert import load_variables, random_batch, random_variables
 
-from bert import modeling, optimization, pretraining_heads, replicas
+from bert import modeling, optimization, replicas
+from bert.training import pretraining
 
 BATCH_SIZE = 8
 STEPS = 4
@@ -51,19 +52,7 @@ def train(num_replicas, output):
             rows = BATCH_SIZE // num_replicas
             start = replicas.replica_id() * rows
             f = {name: tensor[start : start + rows] for name, tensor in features.items()}
-            model = modeling.BertModel(config, True, f["input_ids"], f["input_mask"], f["segment_ids"])
-            masked_lm_loss, _, _ = pretraining_heads.get_masked_lm_output(
-                config,
-                model.get_sequence_output(),
-                model.get_embedding_table(),
-                f["masked_lm_positions"],
-                f["masked_lm_ids"],
-                f["masked_lm_weights"],
-            )
-            next_sentence_loss, _, _ = pretraining_heads.get_next_sentence_output(
-                config, model.get_pooled_output(), f["next_sentence_labels"]
-            )
-            loss = masked_lm_loss + next_sentence_loss
+            loss, _ = pretraining.build_losses(config, f, is_training=True, use_one_hot_embeddings=False)
             collected.append((loss, tf.equal(modeling.dropout(tf.ones([1000]), 0.5), 0)))
             return optimization.create_optimizer(loss, 1e-3, 2 * STEPS, 2, use_tpu=False)
 

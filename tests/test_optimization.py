@@ -10,7 +10,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 from numpy_bert import load_variables, random_batch
 
-from bert import modeling, optimization, pretraining_heads, replicas
+from bert import modeling, optimization, replicas
+from bert.training import pretraining
 
 TESTS = pathlib.Path(__file__).resolve().parent
 
@@ -168,19 +169,7 @@ def test_replicas_and_steps_drop_different_elements(replicated):
 
 def training_step(config, features):
     """Builds the whole step of pretraining; returns its loss and train_op."""
-    model = modeling.BertModel(config, True, features["input_ids"], features["input_mask"], features["segment_ids"])
-    masked_lm_loss, _, _ = pretraining_heads.get_masked_lm_output(
-        config,
-        model.get_sequence_output(),
-        model.get_embedding_table(),
-        features["masked_lm_positions"],
-        features["masked_lm_ids"],
-        features["masked_lm_weights"],
-    )
-    next_sentence_loss, _, _ = pretraining_heads.get_next_sentence_output(
-        config, model.get_pooled_output(), features["next_sentence_labels"]
-    )
-    loss = masked_lm_loss + next_sentence_loss
+    loss, _ = pretraining.build_losses(config, features, is_training=True, use_one_hot_embeddings=False)
     return loss, optimization.create_optimizer(loss, 1e-3, 100, 10, use_tpu=True)
 
 

@@ -7,6 +7,7 @@ never interrupted.
 import json
 import os
 
+import tensorflow.compat.v1 as tf
 from absl import logging
 
 from bert import files
@@ -19,6 +20,22 @@ BEST_FOLDER = "best"
 def next_pause(step, eval_every, last_step):
     """The step up to which to train before the next evaluation, or to the end."""
     return min(last_step, (step // eval_every + 1) * eval_every) if eval_every else last_step
+
+
+def write_events(output_dir, step, scalars):
+    """Adds scalars of an evaluation to its event files, those that Estimator writes into the folder "eval".
+
+    Args:
+      output_dir: folder of the run.
+      step: global step that was evaluated.
+      scalars: dict of numbers; what is no number is left out.
+    """
+    numbers = {name: _plain(value) for name, value in scalars.items() if isinstance(_plain(value), (int, float))}
+    summary = tf.Summary(value=[tf.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()])
+    with tf.Graph().as_default():  # TensorFlow refuses to make the writer elsewhere if eager execution is on
+        writer = tf.summary.FileWriterCache.get(os.path.join(output_dir, "eval"))
+    writer.add_summary(summary, step)
+    writer.flush()
 
 
 class Evaluations:

@@ -3,17 +3,16 @@
 import dataclasses
 import os
 import time
+from typing import Callable, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from bert import files, modeling, optimization
+from bert import files, modeling
 from bert.data import input_pipeline
 from bert.errors import InputError
-from bert.training import checkpoint_formats, checkpoints, estimator, evaluations, guards
-from bert.training.pretraining import Schedule
-from bert.training.progress import ProgressHook, TrainingMetrics
+from bert.training import checkpoint_formats, checkpoints, trainer
 
 # A training set is shuffled as a whole if its records take no more than this.
 _SHUFFLED_BYTES = 1 << 30
@@ -256,107 +255,29 @@ def _prediction_input_fn(data):
 
 
 @dataclasses.dataclass
-class Trainer:
-    """Trains one model in one output folder, and computes its outputs.
+class Finetuner(trainer.Trainer):
+    """Fine-tunes one model in one output folder, and computes its outputs.
 
     Attributes:
-      config: a `BertConfig`.
       head: function as `classifier` returns it.
-      device: a `bert.training.devices.Device`.
-      schedule: a `Schedule`.
-      output_dir: folder of the run.
-      seed: int.
-      init_checkpoint: path prefix of a checkpoint to start from, or None.
-      estimator_options: further arguments of `bert.training.estimator.make`.
-      log_steps: steps between two reports of progress.
-      check: function called after every step; it may raise.
     """
 
-    config: modeling.BertConfig
-    head: object
-    device: object
-    schedule: Schedule
-    output_dir: str
-    seed: int
-    init_checkpoint: object = None
-    estimator_options: dict = dataclasses.field(default_factory=dict)
-    log_steps: int = 100
-    check: object = None
+    head: Optional[Callable] = None
 
     def train(self, data, record=None, course=None, evaluate=None, eval_every=None):
         """Trains from the newest checkpoint on.
 
         Args:
           data: a `Data`.
-          record: a `run_record.RunRecord` that is told of the start and the progress, or None.
-          course: an `evaluations.Evaluations`, if the training is evaluated on the way.
-          evaluate: then a function that evaluates the newest checkpoint and returns its results.
-          eval_every: then the number of steps between two evaluations.
+          record, course, eval_every: as of `trainer.Trainer`.
+          evaluate: if there is a course, a function that evaluates the newest checkpoint and returns its results.
 
         Returns:
           A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
         """
-        checkpoint, step = checkpoints.latest(self.output_dir)
-        total = self.schedule.num_train_steps
-        if step >= total:
-            logging.info(
-                "already at step %d of %d: nothing to train. Raise --num_train_epochs, or take a new --output_dir.",
-                step,
-                total,
-            )
-        else:
-            if checkpoint:
-                logging.info("resuming from %s at step %d", checkpoint, step)
-            if record:
-                record.add_start(step)
-        metrics = {}
-        while True:
-            if course and step:
-                # Asked before training too: the evaluation may have been interrupted.
-                if (step % eval_every == 0 or step == total) and course.get(step) is None:
-                    course.add(evaluate(), checkpoints.latest(self.output_dir)[0])
-                if course.is_enough(step):
-                    return metrics
-            if step >= total:
-                return metrics
-            step = evaluations.next_pause(step, eval_every if course else None, total)
-            metrics = self._train_to(step, data, record)
-
-    def _train_to(self, last_step, data, record):
-        progress = None
-        patience = guards.Patience("making a session for the training")
-
-        def make_hooks(metrics):
-            nonlocal progress
-            progress = ProgressHook(
-                metrics,
-                self.output_dir,
-                last_step=self.schedule.num_train_steps,
-                batch_size=self.schedule.train_batch_size,
-                seq_length=data.max_seq_length,
-                learning_rate=self.schedule.learning_rate_at,
-                log_steps=self.log_steps,
-                on_report=record.report if record else None,
-            )
-            return [
-                guards.ProgressGuard(patience),
-                progress,
-                guards.SaverHook(
-                    self.output_dir,
-                    self.estimator_options.get("save_checkpoints_steps", estimator.SAVE_CHECKPOINTS_STEPS),
-                    self.schedule.learning_rate_at,
-                    on_save=record.saved if record else None,
-                ),
-            ]
-
-        estimator.train(
-            self._estimator(make_hooks, patience),
-            _training_input_fn(data, self.seed, self.schedule.train_batch_size),
-            last_step,
-            self.schedule.learning_rate_at,
-            check=self.check,
-        )
-        return {**progress.latest, "examples_per_second": progress.examples_per_second}
+        input_fn = _training_input_fn(data, self.seed, self.schedule.train_batch_size)
+        stretch = trainer.Stretch(0, self.schedule.num_train_steps, data.max_seq_length, input_fn, evaluate)
+        return self._train_stretches([stretch], record, course, eval_every)
 
     def outputs(self, data, batch_size):
         """Computes the outputs of all examples with the newest checkpoint, or, if there is none, the initial one.
@@ -368,7 +289,7 @@ class Trainer:
         Returns:
           A dict of arrays [examples, ...] in the order of the records: the head's outputs, and "loss".
         """
-        predictor = self._estimator(predict_batch_size=batch_size)
+        predictor = self._estimator(self.model_fn(), predict_batch_size=batch_size)
         batches = predictor.predict(_prediction_input_fn(data), yield_single_examples=False)
         columns, done, reported = {}, 0, time.monotonic()
         for batch in batches:
@@ -382,44 +303,19 @@ class Trainer:
             raise InputError(f"{data.files[0]}: {done} records were read, but there should be {data.count}.")
         return {name: np.concatenate(values)[: data.count] for name, values in columns.items()}
 
-    def _estimator(self, make_hooks=None, patience=None, predict_batch_size=None):
-        return estimator.make(
-            self._model_fn(make_hooks, patience),
-            self.device,
-            self.output_dir,
-            self.seed,
-            train_batch_size=self.schedule.train_batch_size,
-            predict_batch_size=predict_batch_size,
-            **self.estimator_options,
-        )
+    def model_fn(self, make_hooks=None, patience=None):
+        """As of `trainer.Trainer`."""
 
-    def _model_fn(self, make_hooks, patience):
         def model_fn(features, labels, mode, params):
             del labels, params
             is_training = mode == tf.estimator.ModeKeys.TRAIN
             result = _build(self.config, self.head, features, is_training, use_one_hot_embeddings=self.device.use_tpu)
-            scaffold_fn = checkpoints.scaffold_function(self.init_checkpoint, patience)
-            if not is_training:
-                return tf.estimator.tpu.TPUEstimatorSpec(
-                    mode=mode, predictions={**result.outputs, "loss": result.losses}, scaffold_fn=scaffold_fn
-                )
-            loss = tf.reduce_mean(result.losses)
-            train_op = optimization.create_optimizer(
-                loss,
-                self.schedule.learning_rate,
-                self.schedule.num_train_steps,
-                self.schedule.num_warmup_steps,
-                self.device.use_tpu,
-            )
-            gradient_norm = tf.get_collection(optimization.GRADIENT_NORM)[-1]
-            metrics = TrainingMetrics({"loss": loss, "gradient_norm": gradient_norm, **result.metrics})
+            if is_training:
+                return self._training_spec(tf.reduce_mean(result.losses), result.metrics, make_hooks, patience)
             return tf.estimator.tpu.TPUEstimatorSpec(
                 mode=mode,
-                loss=loss,
-                train_op=train_op,
-                host_call=metrics.host_call(),
-                scaffold_fn=scaffold_fn,
-                training_hooks=make_hooks(metrics),
+                predictions={**result.outputs, "loss": result.losses},
+                scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint, patience),
             )
 
         return model_fn

@@ -1,14 +1,13 @@
 """Pretraining: the model function, the phases of a training, and its evaluation."""
 
 import dataclasses
+import time
 
 import tensorflow.compat.v1 as tf
-from absl import logging
 
-from bert import modeling, optimization, pretraining_heads
+from bert import modeling, pretraining_heads
 from bert.data import input_pipeline
-from bert.training import checkpoints, estimator, evaluations, guards
-from bert.training.progress import ProgressHook, TrainingMetrics
+from bert.training import checkpoints, evaluations, trainer
 
 METRICS = (
     "loss",
@@ -49,20 +48,6 @@ class Phase:
         if self.masking:
             return input_pipeline.unmasked_feature_spec(self.max_seq_length)
         return input_pipeline.feature_spec(self.max_seq_length, self.max_predictions_per_seq)
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """How long and how fast to train; the learning rate's schedule spans all phases."""
-
-    train_batch_size: int
-    learning_rate: float
-    num_train_steps: int
-    num_warmup_steps: int
-
-    def learning_rate_at(self, step):
-        """Learning rate of a step, counted from 0."""
-        return optimization.learning_rate_at(step, self.learning_rate, self.num_train_steps, self.num_warmup_steps)
 
 
 def build_losses(config, features, is_training, use_one_hot_embeddings, next_sentence=True):
@@ -113,58 +98,7 @@ def build_losses(config, features, is_training, use_one_hot_embeddings, next_sen
     }
 
 
-def model_fn_builder(
-    config,
-    init_checkpoint,
-    schedule,
-    use_tpu,
-    use_one_hot_embeddings,
-    next_sentence=True,
-    make_hooks=None,
-    patience=None,
-):
-    """Returns the model function for TPUEstimator.
-
-    Args:
-      config: a `BertConfig`.
-      init_checkpoint: path prefix of a checkpoint to start from, or None.
-      schedule: a `Schedule`.
-      use_tpu: whether the model is built for TPU.
-      use_one_hot_embeddings: whether embeddings are looked up by a matrix product.
-      next_sentence: whether next sentence prediction is a part of the loss and of the metrics.
-      make_hooks: function from a `TrainingMetrics` to the hooks of the training.
-      patience: the `guards.Patience` with which sessions are made.
-    """
-
-    def model_fn(features, labels, mode, params):
-        del labels, params
-        is_training = mode == tf.estimator.ModeKeys.TRAIN
-        loss, outputs = build_losses(config, features, is_training, use_one_hot_embeddings, next_sentence)
-        scaffold_fn = checkpoints.scaffold_function(init_checkpoint, patience)
-        if not is_training:
-            return tf.estimator.tpu.TPUEstimatorSpec(
-                mode=mode,
-                loss=loss,
-                eval_metrics=(_evaluation_metrics, _evaluation_tensors(outputs, next_sentence)),
-                scaffold_fn=scaffold_fn,
-            )
-        train_op = optimization.create_optimizer(
-            loss, schedule.learning_rate, schedule.num_train_steps, schedule.num_warmup_steps, use_tpu
-        )
-        metrics = TrainingMetrics(_training_metrics(loss, outputs, next_sentence))
-        return tf.estimator.tpu.TPUEstimatorSpec(
-            mode=mode,
-            loss=loss,
-            train_op=train_op,
-            host_call=metrics.host_call(),
-            scaffold_fn=scaffold_fn,
-            training_hooks=make_hooks(metrics) if make_hooks else None,
-        )
-
-    return model_fn
-
-
-def _training_metrics(loss, outputs, next_sentence):
+def _training_metrics(outputs, next_sentence):
     """Scalars of one step on this replica."""
     # The label is the model's first choice where no log probability exceeds its own: cheaper than argmax. The loss
     # and the log probabilities are rounded in different ways.
@@ -172,10 +106,8 @@ def _training_metrics(loss, outputs, next_sentence):
     right = tf.cast(-outputs["masked_lm_losses"] >= best - 1e-5, tf.float32)  # [batch * predictions]
     weights = outputs["masked_lm_weights"]
     metrics = {
-        "loss": loss,
         "masked_lm_loss": outputs["masked_lm_loss"],
         "masked_lm_accuracy": tf.reduce_sum(weights * right) / (tf.reduce_sum(weights) + 1e-5),
-        "gradient_norm": tf.get_collection(optimization.GRADIENT_NORM)[-1],
     }
     if next_sentence:
         choice = _choice(outputs["next_sentence_log_probs"])  # [batch]
@@ -229,127 +161,54 @@ def variable_shapes(config):
 
 
 @dataclasses.dataclass
-class Trainer:
-    """Trains and evaluates one model in one output folder.
+class Pretrainer(trainer.Trainer):
+    """Pretrains one model in one output folder, and evaluates it.
 
     Attributes:
-      config: a `BertConfig`.
-      device: a `bert.training.device.Device`.
-      schedule: a `Schedule`.
-      output_dir: folder of the run.
-      seed: int.
-      init_checkpoint: path prefix of a checkpoint to start from, or None.
-      estimator_options: further arguments of `bert.training.estimator.make`.
-      log_steps: steps between two reports of progress.
       eval_batch_size: examples per evaluation step.
-      next_sentence: whether next sentence prediction is trained.
-      check: function called after every step; it may raise.
+      next_sentence: whether next sentence prediction is a part of the loss and of the metrics.
     """
 
-    config: modeling.BertConfig
-    device: object
-    schedule: Schedule
-    output_dir: str
-    seed: int
-    init_checkpoint: object = None
-    estimator_options: dict = dataclasses.field(default_factory=dict)
-    log_steps: int = 100
     eval_batch_size: int = 8
     next_sentence: bool = True
-    check: object = None
 
     def train(self, phases, record=None, course=None, evaluation_phases=None, eval_every=None, max_eval_steps=None):
         """Trains through the phases that are not behind the newest checkpoint.
 
         Args:
           phases: list of `Phase` in order.
-          record: a `run_record.RunRecord` that is told of the start and the progress, or None.
-          course: an `evaluations.Evaluations`, if the training is evaluated on the way.
-          evaluation_phases: then a list like `phases`, with the files to evaluate on.
-          eval_every: then the number of steps between two evaluations.
+          record, course, eval_every: as of `trainer.Trainer`.
+          evaluation_phases: if there is a course, a list like `phases`, with the files to evaluate on.
           max_eval_steps: as of `evaluate`.
 
         Returns:
           A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
         """
-        checkpoint, step = checkpoints.latest(self.output_dir)
-        total = self.schedule.num_train_steps
-        if step >= total:
-            logging.info(
-                "already at step %d of %d: nothing to train. Raise --num_train_steps, or take a new --output_dir.",
-                step,
-                total,
-            )
-        else:
-            if checkpoint:
-                logging.info("resuming from %s at step %d", checkpoint, step)
-            if record:
-                record.add_start(step)
-        metrics = {}
-        for i, phase in enumerate(phases):
-            while phase.first_step <= step <= phase.last_step:
-                if course and step > phase.first_step:
-                    # Asked before training too: the evaluation may have been interrupted.
-                    due = step % eval_every == 0 or step == phase.last_step
-                    if due and course.get(step) is None:
-                        results = {
-                            **self.evaluate(evaluation_phases[i], max_eval_steps),
-                            "max_seq_length": phase.max_seq_length,
-                        }
-                        course.add(results, checkpoints.latest(self.output_dir)[0])
-                    if course.is_enough(step):
-                        return metrics
-                if step == phase.last_step:
-                    break
-                step = evaluations.next_pause(step, eval_every if course else None, phase.last_step)
-                metrics = self._train_phase(phase, step, record)
-        return metrics
 
-    def _train_phase(self, phase, last_step, record):
-        progress = None
-        patience = guards.Patience("making a session for the training")
+        def evaluation(phase):
+            return lambda: {**self.evaluate(phase, max_eval_steps), "max_seq_length": phase.max_seq_length}
 
-        def make_hooks(metrics):
-            nonlocal progress
-            progress = ProgressHook(
-                metrics,
-                self.output_dir,
-                last_step=self.schedule.num_train_steps,
-                batch_size=self.schedule.train_batch_size,
-                seq_length=phase.max_seq_length,
-                learning_rate=self.schedule.learning_rate_at,
-                log_steps=self.log_steps,
-                on_report=record.report if record else None,
-            )
-            return [
-                guards.ProgressGuard(patience),
-                progress,
-                guards.SaverHook(
-                    self.output_dir,
-                    self.estimator_options.get("save_checkpoints_steps", estimator.SAVE_CHECKPOINTS_STEPS),
-                    self.schedule.learning_rate_at,
-                    on_save=record.saved if record else None,
-                ),
-            ]
-
-        estimator.train(
-            self._estimator(make_hooks, patience),
-            input_pipeline.training_input_fn(
-                phase.files,
-                phase.counts,
-                phase.feature_spec,
-                phase.feature_names,
-                self.seed,
-                self.schedule.train_batch_size,
+        stretches = [
+            trainer.Stretch(
                 phase.first_step,
-                phase.layout,
-                phase.masking,
-            ),
-            last_step,
-            self.schedule.learning_rate_at,
-            check=self.check,
-        )
-        return {**progress.latest, "examples_per_second": progress.examples_per_second}
+                phase.last_step,
+                phase.max_seq_length,
+                input_pipeline.training_input_fn(
+                    phase.files,
+                    phase.counts,
+                    phase.feature_spec,
+                    phase.feature_names,
+                    self.seed,
+                    self.schedule.train_batch_size,
+                    phase.first_step,
+                    phase.layout,
+                    phase.masking,
+                ),
+                evaluation(evaluation_phases[i]) if course else None,
+            )
+            for i, phase in enumerate(phases)
+        ]
+        return self._train_stretches(stretches, record, course, eval_every)
 
     def evaluate(self, phase, max_steps=None):
         """Evaluates the newest checkpoint on the phase's files, each record exactly once.
@@ -361,33 +220,40 @@ class Trainer:
         Returns:
           A dict of the original's metrics and `global_step`.
         """
-        steps = -(-sum(phase.counts) // self.eval_batch_size)
+        count = sum(phase.counts)
+        steps = -(-count // self.eval_batch_size)
         if max_steps is not None and max_steps < steps:
-            steps = max_steps
-        results = self._estimator().evaluate(
+            steps, count = max_steps, max_steps * self.eval_batch_size
+        start = time.monotonic()
+        results = self._estimator(self.model_fn(), eval_batch_size=self.eval_batch_size).evaluate(
             input_pipeline.evaluation_input_fn(phase.files, phase.feature_spec, phase.feature_names),
             steps=steps,
         )
         # Estimator's own "loss" is a mean over batches, in which a last batch that is not full weighs too much.
         results["loss"] = results["masked_lm_loss"] + results.get("next_sentence_loss", 0.0)
+        rate = count / (time.monotonic() - start)
+        evaluations.write_events(self.output_dir, results["global_step"], {"examples_per_second": rate})
         return dict(results)
 
-    def _estimator(self, make_hooks=None, patience=None):
-        return estimator.make(
-            model_fn_builder(
+    def model_fn(self, make_hooks=None, patience=None):
+        """As of `trainer.Trainer`."""
+
+        def model_fn(features, labels, mode, params):
+            del labels, params
+            loss, outputs = build_losses(
                 self.config,
-                self.init_checkpoint,
-                self.schedule,
-                self.device.use_tpu,
+                features,
+                is_training=mode == tf.estimator.ModeKeys.TRAIN,
                 use_one_hot_embeddings=self.device.use_tpu,
                 next_sentence=self.next_sentence,
-                make_hooks=make_hooks,
-                patience=patience,
-            ),
-            self.device,
-            self.output_dir,
-            self.seed,
-            train_batch_size=self.schedule.train_batch_size,
-            eval_batch_size=self.eval_batch_size,
-            **self.estimator_options,
-        )
+            )
+            if mode == tf.estimator.ModeKeys.TRAIN:
+                return self._training_spec(loss, _training_metrics(outputs, self.next_sentence), make_hooks, patience)
+            return tf.estimator.tpu.TPUEstimatorSpec(
+                mode=mode,
+                loss=loss,
+                eval_metrics=(_evaluation_metrics, _evaluation_tensors(outputs, self.next_sentence)),
+                scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint, patience),
+            )
+
+        return model_fn

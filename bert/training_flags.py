@@ -1,0 +1,99 @@
+"""Flags on model, training and device, which all programs that train have, and what follows from them."""
+
+from absl import flags
+
+from bert.errors import InputError
+from bert.training import devices
+
+
+def define():
+    """Defines the flags, and the model garden's names for some."""
+    flags.DEFINE_string("output_dir", None, "Folder for checkpoints, event files and results.")
+    flags.DEFINE_integer("train_batch_size", 32, "Examples per step, over all cores.", lower_bound=1)
+    flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.", lower_bound=0.0)
+    flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1)
+    flags.DEFINE_integer("keep_checkpoint_max", 5, "How many of the newest checkpoints are kept.", lower_bound=1)
+    flags.DEFINE_integer(
+        "iterations_per_loop", 1000, "Steps a TPU makes between two returns to the host.", lower_bound=1
+    )
+    flags.DEFINE_integer("seed", 12345, "Seed of initialisation, dropout, order of examples and masking.")
+    flags.DEFINE_integer("log_steps", 100, "Steps between two reports of progress.", lower_bound=1)
+
+    flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU; implied by --tpu_name and --master.")
+    flags.DEFINE_string("tpu_name", None, "Cloud TPU: a name, an address grpc://..., or `local` on a TPU VM.")
+    flags.DEFINE_string("tpu_zone", None, "Zone of the Cloud TPU. Default: this machine's.")
+    flags.DEFINE_string("gcp_project", None, "Project of the Cloud TPU. Default: this machine's.")
+    flags.DEFINE_string("master", None, "Address of the TPU, instead of --tpu_name.")
+    flags.DEFINE_integer("num_tpu_cores", 8, "Number of TPU cores. Unless it is given, as many as the TPU has.")
+
+    flags.DEFINE_alias("model_dir", "output_dir")
+    flags.DEFINE_alias("tpu", "tpu_name")
+    flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
+
+
+def define_evaluation(best_metric, best_metric_help):
+    """Defines the flags on evaluations in the course of a training.
+
+    Args:
+      best_metric: default of --best_metric.
+      best_metric_help: what it is.
+    """
+    flags.DEFINE_integer(
+        "eval_every",
+        None,
+        "Evaluate every so many steps during training too, and keep the best checkpoint in output_dir/best.",
+        lower_bound=1,
+    )
+    flags.DEFINE_string("best_metric", best_metric, best_metric_help)
+    flags.DEFINE_integer(
+        "early_stopping_patience",
+        None,
+        "End training when so many evaluations of --eval_every in a row were no better than one before.",
+        lower_bound=1,
+    )
+
+
+def choose_device(values, paths):
+    """The device that the flags ask for.
+
+    Args:
+      values: the parsed flags, `flags.FLAGS`.
+      paths: names of the flags whose paths the device must be able to read or write.
+
+    Raises:
+      InputError: there is no such device, or it cannot see one of the paths.
+    """
+    device = devices.choose(values.use_tpu, values.tpu_name, values.tpu_zone, values.gcp_project, values.master)
+    devices.check_paths(device, {name: values[name].value for name in paths})
+    return device
+
+
+def check_evaluation(values, *alternatives):
+    """Checks that the evaluations whose number the patience counts are asked for.
+
+    Args:
+      values: the parsed flags.
+      *alternatives: flags that ask for them too.
+    """
+    if values.early_stopping_patience and not any(values[name].value for name in ("eval_every", *alternatives)):
+        raise InputError("--early_stopping_patience counts the evaluations of --eval_every, which is not given.")
+
+
+def estimator_options(values):
+    """Arguments of `bert.training.estimator.make`."""
+    return {
+        "save_checkpoints_steps": values.save_checkpoints_steps,
+        "keep_checkpoint_max": values.keep_checkpoint_max,
+        "iterations_per_loop": values.iterations_per_loop,
+        "num_tpu_cores": values.num_tpu_cores if values["num_tpu_cores"].present else None,
+    }
+
+
+def trainer_options(values):
+    """Those fields of a `bert.training.trainer.Trainer` that are flags."""
+    return {
+        "output_dir": values.output_dir,
+        "seed": values.seed,
+        "log_steps": values.log_steps,
+        "estimator_options": estimator_options(values),
+    }
