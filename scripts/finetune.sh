@@ -20,4 +20,4 @@ flag output_dir "$out"
 flag num_train_epochs "${EPOCHS:-}"
 training_flags
 extra_flags
-run "$python" -m bert.run_classifier "${flags[@]}"
+run_last "$python" -m bert.run_classifier "${flags[@]}"

@@ -18,6 +18,11 @@ run() {
   fi
 }
 
+# Runs the last command of a script in place of the script, so that signals to the script are the command's.
+run_last() {
+  if [[ -n ${DRY_RUN:-} ]]; then run "$@"; else exec "$@"; fi
+}
+
 # Appends --name=value to `flags` when the value is not empty.
 flags=()
 flag() {
@@ -43,6 +48,8 @@ training_flags() {
   flag max_seq_length "${SEQ:-}"
   flag learning_rate "${LR:-}"
   flag seed "${SEED:-}"
+  # The machines of a rehearsal say so, and have no TPU: see scripts/rehearse.sh.
+  [[ ${REHEARSAL_DEVICE:-} != cpu ]] || return 0
   flag tpu_name "${TPU_NAME:-}"
   if [[ -n ${TPU_NAME:-} ]]; then
     flag tpu_zone "${ZONE:-}"
@@ -62,4 +69,4 @@ exec_cloud() {
 }
 
 # shellcheck disable=SC2034  # the scripts use it
-python=.venv/bin/python
+python=${VENV:-.venv}/bin/python

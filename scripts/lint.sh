@@ -4,4 +4,4 @@ source "$(dirname "$0")/lib.sh"
 scripts/setup.sh dev
 run .venv/bin/ruff check .
 run .venv/bin/ruff format --check .
-run .venv/bin/shellcheck scripts/*.sh .ci/run
+run .venv/bin/shellcheck scripts/*.sh scripts/vm/*.sh .ci/run

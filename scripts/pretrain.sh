@@ -17,4 +17,4 @@ flag output_dir "${OUT:-out/$RUN}"
 flag vocab_size "${VOCAB_SIZE:-}"
 training_flags
 extra_flags
-run "$python" -m bert.run_pretraining "${flags[@]}"
+run_last "$python" -m bert.run_pretraining "${flags[@]}"

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # Makes .venv from requirements.txt; with "dev", from requirements-dev.txt. Does nothing when it is up to date.
+# VENV=folder makes it there, as on the machines of the cloud.
 source "$(dirname "$0")/lib.sh"
 
 requirements="requirements${1:+-$1}.txt"
-stamp=.venv/.installed-$requirements
+venv=${VENV:-.venv}
+place=$(cd "$(dirname "$venv")" && pwd)
+stamp=$venv/.installed-$requirements
 state=$(cat requirements.txt "$requirements")
 
 # The virtual environment is of use only where it was made: a copied or moved one is stale.
-if [[ -f $stamp && $(<"$stamp") == "$state" ]] && .venv/bin/python -c '' 2>/dev/null &&
-  [[ $(<.venv/.place) == "$PWD" ]]; then
+if [[ -f $stamp && $(<"$stamp") == "$state" ]] && "$venv/bin/python" -c '' 2>/dev/null &&
+  [[ $(<"$venv/.place") == "$place" ]]; then
   exit 0
 fi
 
@@ -31,13 +34,19 @@ fi
 
 options=()
 # A TPU VM's own TensorFlow is the only one that can drive its TPU: it must be seen, never replaced.
-[[ -e /dev/accel0 ]] && options+=(--system-site-packages)
-printf 'Setting up .venv with %s from %s; this takes a few minutes.\n' "$("$found" --version)" "$requirements"
-if [[ ! -d .venv ]] || ! .venv/bin/python -c '' 2>/dev/null || [[ ! -f .venv/.place || $(<.venv/.place) != "$PWD" ]]; then
-  run "$found" -m venv --clear ${options[@]+"${options[@]}"} .venv
+[[ -e /dev/accel0 || -n ${VENV:-} ]] && options+=(--system-site-packages)
+version='from importlib.metadata import version; raise SystemExit(not version("tensorflow").startswith("2.15."))'
+if [[ -e /dev/accel0 ]] && ! "$found" -c "$version" 2>/dev/null; then
+  die "$found has no TensorFlow 2.15, and one from the package index could not use the TPU. The images named
+tpu-vm-tf-2.15.1-se have it: make the TPU VM with one of these."
 fi
-run .venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement "$requirements"
+printf 'Setting up %s with %s from %s; this takes a few minutes.\n' "$venv" "$("$found" --version)" "$requirements"
+if [[ ! -d $venv ]] || ! "$venv/bin/python" -c '' 2>/dev/null ||
+  [[ ! -f $venv/.place || $(<"$venv/.place") != "$place" ]]; then
+  run "$found" -m venv --clear ${options[@]+"${options[@]}"} "$venv"
+fi
+run "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$requirements"
 if [[ -z ${DRY_RUN:-} ]]; then
-  printf '%s' "$PWD" >.venv/.place
+  printf '%s' "$place" >"$venv/.place"
   printf '%s\n' "$state" >"$stamp"
 fi

@@ -54,7 +54,7 @@ class VM:
         """Whether a command failed for the connection, or for the machine not being there."""
         if returncode in (255, 124):
             return True
-        return returncode == 1 and "ERROR: (gcloud." in stderr
+        return returncode == 1 and "ERROR: (gcloud.compute." in stderr
 
     def unreachable(self, stderr):
         """A `CloudError` that says why the machine cannot be reached."""
