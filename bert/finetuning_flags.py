@@ -6,7 +6,7 @@ from absl import flags
 
 from bert import configs, files, tokenization, training_flags
 from bert.errors import InputError
-from bert.training import checkpoints, finetuning, preflight
+from bert.training import checkpoint_formats, checkpoints, preflight
 from bert.training.trainer import Schedule
 
 
@@ -24,8 +24,11 @@ def define():
     flags.DEFINE_string(
         "init_checkpoint",
         None,
-        "Checkpoint to start from, if output_dir has none yet: a TensorFlow 1 prefix, or a Hugging Face folder.",
+        "Checkpoint to start from, if output_dir has none yet, in any form that docs/formats.md names: of TensorFlow 1 "
+        "or 2, of Hugging Face, a SavedModel, or a TF hub module.",
     )
+    flags.DEFINE_alias("hub_module_url", "init_checkpoint")
+    flags.DEFINE_alias("bert_hub_module_handle", "init_checkpoint")
     flags.DEFINE_float("num_train_epochs", 3.0, "How many times the training set is used.", lower_bound=0.0)
     flags.DEFINE_integer(
         "num_train_steps", None, "Steps of the training, instead of --num_train_epochs.", lower_bound=1
@@ -51,7 +54,7 @@ def find_model(values, vocab_wanted=True):
     """
     init = init_config = init_vocab = None
     if values.init_checkpoint and not checkpoints.latest(values.output_dir)[0]:
-        init, init_config, init_vocab = finetuning.find_initial(values.init_checkpoint, values.output_dir)
+        init, init_config, init_vocab = checkpoint_formats.find_initial(values.init_checkpoint, values.output_dir)
     own = [os.path.join(values.output_dir, name) for name in (preflight.CONFIG_FILE, preflight.VOCAB_FILE)]
     own_config, own_vocab = (path if files.exists(path) else None for path in own)
     config_file = values.bert_config_file or own_config or init_config

@@ -27,7 +27,7 @@ from bert import files, finetuning_flags, program, task_flags, tokenization, tra
 from bert.data import records
 from bert.errors import InputError
 from bert.tasks import features, prepared, results, task
-from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_record
+from bert.training import checkpoint_formats, checkpoints, evaluations, finetuning, locking, preflight, run_record
 
 FLAGS = flags.FLAGS
 
@@ -309,7 +309,7 @@ def _predict(trainer, of, parts):
     """Predicts all parts of the test set, and writes what was predicted."""
     if FLAGS.predict_checkpoint_path:
         folder = os.path.join(FLAGS.output_dir, "predict")
-        checkpoint = finetuning.find_initial(FLAGS.predict_checkpoint_path, folder)[0]
+        checkpoint = checkpoint_formats.find_initial(FLAGS.predict_checkpoint_path, folder)[0]
         shapes = finetuning.variable_shapes(trainer.config, trainer.head, parts[0].data.spec)
         missing = checkpoints.plan_initialisation(checkpoint, shapes).new
         if missing:

@@ -24,6 +24,7 @@ from bert.data import dynamic_masking, pretraining_data, pretraining_source
 from bert.errors import InputError
 from bert.training import (
     baselines,
+    checkpoint_formats,
     checkpoints,
     evaluations,
     locking,
@@ -52,7 +53,12 @@ flags.DEFINE_string(
     "{max_seq_length} in it stands for the length of each phase.",
 )
 flags.DEFINE_string("eval_file", None, "As --input_file, for evaluation. Default: documents held out of the text.")
-flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from, if output_dir has none yet.")
+flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "Checkpoint to start from, if output_dir has none yet, in any form that docs/formats.md names. Its config and "
+    "vocabulary are the defaults then.",
+)
 flags.DEFINE_string("recipe", None, "A name in bert/configs/recipes, or a JSON file: sets flags that are not given.")
 flags.DEFINE_integer("max_seq_length", 128, "Length of the records' sequences.", lower_bound=1)
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Number of predictions in a record.", lower_bound=1)
@@ -97,11 +103,12 @@ def main():
     paths = ("output_dir", "input_file", "eval_file", "records_dir", "init_checkpoint")
     device = training_flags.choose_device(FLAGS, paths)
     with locking.hold(FLAGS.output_dir) as check:
-        _run(device, recipe_phases, _load_config(config_changes), check)
+        init, config_is_its = _find_initial()
+        _run(device, recipe_phases, _load_config({} if config_is_its else config_changes), init, check)
     logging.info("done: %s", FLAGS.output_dir)
 
 
-def _run(device, recipe_phases, config, check):
+def _run(device, recipe_phases, config, init, check):
     """Does what main() says, while it has the output folder to itself."""
     source = pretraining_source.Source(
         FLAGS.input_file,
@@ -119,7 +126,7 @@ def _run(device, recipe_phases, config, check):
         preflight.check_config(config, phase.max_seq_length)
     preflight.check_output_dir(FLAGS.output_dir, config, source.vocab_file)
     checkpoints.recover(FLAGS.output_dir, pretraining.variable_shapes(config))
-    init_checkpoint = _init_checkpoint(config)
+    init_checkpoint = _init_checkpoint(init, config)
     training_phases = [
         _with_files(phase, source.training_files, "input_file", config, _masking(phase, source)) for phase in phases
     ]
@@ -206,7 +213,7 @@ def _apply_recipe():
 
 def _check_flags():
     for name in ("bert_config_file", "input_file", "output_dir"):
-        if not FLAGS[name].value:
+        if not FLAGS[name].value and not (name == "bert_config_file" and FLAGS.init_checkpoint):
             raise InputError(f"--{name} is needed, or a --recipe that sets it.")
     if not (FLAGS.do_train or FLAGS.do_eval):
         raise InputError("Nothing to do: give --do_train, --do_eval, or both.")
@@ -238,11 +245,35 @@ def _fit_vocabulary(config, vocab_file):
         preflight.check_vocabulary(config, size, vocab_file, FLAGS.bert_config_file)
 
 
-def _init_checkpoint(config):
-    """Path of the initial checkpoint, or None if the output folder has one of its own to go on from."""
-    if not FLAGS.init_checkpoint or checkpoints.latest(FLAGS.output_dir)[0]:
+def _find_initial():
+    """Finds the initial checkpoint, if one is named, whose config and vocabulary are the defaults then.
+
+    Returns:
+      Its prefix, or None if the output folder has one of its own to go on from; and whether the config is its own.
+    """
+    if not FLAGS.init_checkpoint:
+        return None, False
+    if checkpoints.latest(FLAGS.output_dir)[0]:
+        beside = [os.path.join(FLAGS.output_dir, name) for name in (preflight.CONFIG_FILE, preflight.VOCAB_FILE)]
+        prefix, config_file, vocab_file = None, *(path if files.exists(path) else None for path in beside)
+    else:
+        prefix, config_file, vocab_file = checkpoint_formats.find_initial(FLAGS.init_checkpoint, FLAGS.output_dir)
+    config_is_its = bool(config_file) and not FLAGS["bert_config_file"].present
+    if config_is_its:
+        FLAGS.bert_config_file = config_file
+        FLAGS.vocab_file = FLAGS.vocab_file or vocab_file
+    elif not FLAGS.bert_config_file:
+        raise InputError(
+            f"--bert_config_file is needed: there is none beside --init_checkpoint={FLAGS.init_checkpoint}."
+        )
+    return prefix, config_is_its
+
+
+def _init_checkpoint(init, config):
+    """Checks the initial checkpoint against the model; returns its prefix, or None."""
+    if not init:
         return None
-    initialisation = checkpoints.plan_initialisation(FLAGS.init_checkpoint, pretraining.variable_shapes(config))
+    initialisation = checkpoints.plan_initialisation(init, pretraining.variable_shapes(config))
     checkpoints.log_initialisation(initialisation)
     return initialisation.checkpoint
 

@@ -1,11 +1,9 @@
 """Checkpoints of other programs, read into one form, and the TensorFlow 1 form, written.
 
 The one form is a `Checkpoint`: arrays under the variable names of the original BERT code. Formats are told
-apart by looking at the files.
+apart here, by looking at the files.
 """
 
-import dataclasses
-import json
 import os
 import re
 
@@ -15,66 +13,27 @@ from absl import logging
 
 from bert import files, modeling
 from bert.errors import InputError
+from bert.formats import hugging_face, keras_objects, saved_models
+from bert.formats.checkpoint import Checkpoint
 
 # Names of the files of a released model.
 CONFIG_FILE = "bert_config.json"
 VOCAB_FILE = "vocab.txt"
 CHECKPOINT_PREFIX = "bert_model.ckpt"
+# Where a training puts what it converts.
+INIT_FOLDER = "init"
 
-# The same functions under the names they have in a Hugging Face config.json.
-_HUGGING_FACE_ACTIVATIONS = {
-    "gelu": "gelu_erf",
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
-# Hugging Face names, in order: the first pattern that matches the whole name counts.
-_HUGGING_FACE_NAMES = [
-    (r"(?:bert\.)?(embeddings|encoder|pooler)\.(.+)", r"bert.\1.\2"),
-    (r"cls\.predictions\.bias", "cls.predictions.output_bias"),
-    (r"cls\.seq_relationship\.(weight|bias)", r"cls.seq_relationship.output_\1"),
-    (r"classifier\.(weight|bias)", r"output_\1"),
-    (r"qa_outputs\.(weight|bias)", r"cls.squad.output_\1"),
-    (r"(cls\.predictions\.transform\..+)", r"\1"),
-]
-# Copies of other variables, and a constant.
-_HUGGING_FACE_REDUNDANT = re.compile(
-    r"cls\.predictions\.decoder\.(weight|bias)|(bert\.)?embeddings\.(position_ids|token_type_ids)"
-)
-
-_SAFETENSORS_DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    # Not a type of NumPy's own, so that safetensors.numpy cannot load it.
-    "BF16": tf.bfloat16.as_numpy_dtype,
-    "I64": np.int64,
-}
-
-
-@dataclasses.dataclass
-class Checkpoint:
-    """A model's weights, and what came with them.
-
-    Attributes:
-      variables: dictionary of name (as in TensorFlow, without ":0") to array.
-      config: the `BertConfig`, or None if no config was found.
-      vocab_file: path of its vocabulary, or None if none was found.
-    """
-
-    variables: dict
-    config: modeling.BertConfig = None
-    vocab_file: str = None
+_EMBEDDINGS = "bert/embeddings/"
+_USUAL_HEAD_SIZE = 64
 
 
 def read(path):
-    """Reads a checkpoint.
+    """Reads a checkpoint, and logs what it is and what of it is not used.
 
     Args:
-      path: a Hugging Face folder (config.json, model.safetensors), a TensorFlow 1 checkpoint's prefix, or a
-        folder with one.
+      path: a TensorFlow 1 checkpoint's prefix, that of an object-based checkpoint of the TF 2 model garden's BERT, or
+        a folder with either; a SavedModel or unpacked TF hub module; a Hugging Face folder (config.json and
+        model.safetensors or pytorch_model.bin).
 
     Returns:
       A `Checkpoint`.
@@ -82,34 +41,62 @@ def read(path):
     Raises:
       InputError: there is no checkpoint of a known form, or it is damaged.
     """
-    if files.exists(os.path.join(path, "model.safetensors")):
-        return _read_hugging_face(path)
-    prefix = find_tf1(path)
-    if prefix is None:
-        raise InputError(
-            f"{path}: no checkpoint found there. Name a checkpoint's prefix (folder/{CHECKPOINT_PREFIX}), "
-            "a folder with one, or a Hugging Face folder with model.safetensors."
-        )
-    return _read_tf1(prefix)
+    folder = os.path.dirname(path) if os.path.basename(path) in hugging_face.WEIGHTS_FILES else path
+    prefix = _find_prefix(path)
+    if hugging_face.find_weights(folder):
+        form, checkpoint = "Hugging Face folder", hugging_face.read(folder)
+    elif saved_models.is_saved_model(path):
+        form, checkpoint = "SavedModel", _read_saved_model(path)
+    elif prefix is None:
+        raise InputError(_nothing_found(path))
+    elif keras_objects.is_keras(_names(prefix)):
+        form, checkpoint = "TensorFlow 2 checkpoint of Keras objects", _read_keras(prefix, os.path.dirname(prefix))
+    else:
+        form, checkpoint = "TensorFlow 1 checkpoint", _read_tf1(prefix)
+    logging.info(
+        "%s: a %s with %d variables, %s and %s; not used: %s",
+        prefix or path,
+        form,
+        len(checkpoint.variables),
+        "a config" if checkpoint.config else "no config",
+        "a vocabulary" if checkpoint.vocab_file else "no vocabulary",
+        ", ".join(checkpoint.unused) or "none",
+    )
+    return checkpoint
 
 
 def find_tf1(path):
-    """Returns the prefix of the TensorFlow checkpoint that is meant by `path`, or None.
+    """Returns the prefix of the checkpoint that is meant by `path`, if it is in TensorFlow 1's form, or None.
 
     Args:
       path: a prefix; or a folder, of which the newest checkpoint is taken (as its file "checkpoint" says), or
         bert_model.ckpt, or its only checkpoint.
     """
-    path = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
-    if files.exists(path + ".index"):
-        return path
-    newest = tf.train.latest_checkpoint(path)
-    if newest:
-        return newest
-    found = [name[: -len(".index")] for name in files.list_folder(path) if name.endswith(".index")]
-    if CHECKPOINT_PREFIX in found:
-        found = [CHECKPOINT_PREFIX]
-    return os.path.join(path, found[0]) if len(found) == 1 else None
+    prefix = _find_prefix(path)
+    return None if prefix is None or keras_objects.is_keras(_names(prefix)) else prefix
+
+
+def find_initial(path, output_dir):
+    """Finds a checkpoint to start from, and makes one of a model in another form.
+
+    Args:
+      path: what `read` takes.
+      output_dir: folder of the run; a model that is not in TensorFlow 1's form is converted into its folder "init".
+
+    Returns:
+      Path prefix of the checkpoint, and paths of its config and its vocabulary, None for what it lacks.
+
+    Raises:
+      InputError: there is no checkpoint.
+    """
+    prefix = find_tf1(path)
+    if prefix is None:
+        folder = os.path.join(output_dir, INIT_FOLDER)
+        checkpoint = read(path)
+        logging.info("converting %s into %s", path, folder)
+        prefix = write_tf1(folder, checkpoint)
+    beside = [os.path.join(os.path.dirname(prefix), name) for name in (CONFIG_FILE, VOCAB_FILE)]
+    return (prefix, *(name if files.exists(name) else None for name in beside))
 
 
 def strip_optimizer(variables):
@@ -150,16 +137,84 @@ def write_tf1(folder, checkpoint):
     return prefix
 
 
-def _read_tf1(prefix):
+def _find_prefix(path):
+    """Prefix of the TensorFlow checkpoint that is meant by `path`, in any form, or None."""
+    path = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    if files.exists(path + ".index"):
+        return path
+    newest = tf.train.latest_checkpoint(path)
+    if newest:
+        return newest
+    found = [name[: -len(".index")] for name in files.list_folder(path) if name.endswith(".index")]
+    if CHECKPOINT_PREFIX in found:
+        found = [CHECKPOINT_PREFIX]
+    return os.path.join(path, found[0]) if len(found) == 1 else None
+
+
+def _nothing_found(path):
+    if path.startswith(("http://", "https://")):
+        return f"{path}: models are not downloaded. Download and unpack it, and name the folder."
+    names = files.list_folder(path)
+    return (
+        f"{path}: no checkpoint found there{' (it has ' + ', '.join(names[:8]) + ')' if names else ''}. Name a "
+        f"checkpoint's prefix (folder/{CHECKPOINT_PREFIX}), a folder with one, a SavedModel, or a Hugging Face folder "
+        f"with {' or '.join(hugging_face.WEIGHTS_FILES)}."
+    )
+
+
+def _open(prefix):
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        return tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, ValueError, IndexError) as e:
+        raise InputError(f"{prefix}: the checkpoint cannot be read ({e}).") from e
+
+
+def _names(prefix):
+    return _open(prefix).get_variable_to_shape_map()
+
+
+def _read_tf1(prefix):
+    reader = _open(prefix)
+    try:
         variables = {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
     except (tf.errors.OpError, ValueError, IndexError) as e:
         raise InputError(f"{prefix}: the checkpoint cannot be read ({e}).") from e
     folder = os.path.dirname(prefix)
-    config_file = os.path.join(folder, CONFIG_FILE)
-    config = modeling.BertConfig.from_json_file(config_file) if files.exists(config_file) else None
-    return Checkpoint(variables, config, _vocab_file(folder))
+    return Checkpoint(variables, _config(folder), _vocab_file(folder))
+
+
+def _read_keras(prefix, folder, vocab_file=None):
+    try:
+        variables, heads, unused = keras_objects.read(_open(prefix))
+    except (tf.errors.OpError, ValueError, IndexError) as e:
+        raise InputError(f"{prefix}: the checkpoint cannot be read ({e}).") from e
+    _check_is_bert(prefix, variables)
+    config = _config(folder) or _infer_config(prefix, variables, heads)
+    return Checkpoint(variables, config, vocab_file or _vocab_file(folder), tuple(unused))
+
+
+def _read_saved_model(folder):
+    prefix = saved_models.variables_prefix(folder)
+    if not files.exists(prefix + ".index"):
+        raise InputError(f"{folder}: the SavedModel has no variables: there is no {prefix}.index.")
+    vocab_file = saved_models.find_vocabulary(folder)
+    if keras_objects.is_keras(_names(prefix)):
+        return _read_keras(prefix, folder, vocab_file)
+    # A module of TF hub is built within a scope of its own.
+    variables = {name.removeprefix("module/"): value for name, value in _read_tf1(prefix).variables.items()}
+    _check_is_bert(folder, variables)
+    config = _config(folder) or _infer_config(folder, variables, saved_models.attention_heads(folder))
+    return Checkpoint(variables, config, vocab_file or _vocab_file(folder))
+
+
+def _check_is_bert(path, variables):
+    if _EMBEDDINGS + "word_embeddings" not in variables:
+        raise InputError(f"{path}: not a BERT model: there are no word embeddings in it.")
+
+
+def _config(folder):
+    path = os.path.join(folder, CONFIG_FILE)
+    return modeling.BertConfig.from_json_file(path) if files.exists(path) else None
 
 
 def _vocab_file(folder):
@@ -167,88 +222,30 @@ def _vocab_file(folder):
     return path if files.exists(path) else None
 
 
-def _read_hugging_face(folder):
-    import safetensors
-
-    path = os.path.join(folder, "model.safetensors")
-    with files.open_file(path) as f:
-        content = f.read()
-    try:
-        tensors = safetensors.deserialize(content)
-    except safetensors.SafetensorError as e:
-        raise InputError(f"{path}: the file is damaged ({e}).") from e
-    arrays = {name: _array(tensor) for name, tensor in tensors}
-    variables = {}
-    unknown = []
-    for name, array in arrays.items():
-        if _HUGGING_FACE_REDUNDANT.fullmatch(name):
-            continue
-        converted = _from_hugging_face(name)
-        if converted is None:
-            unknown.append(name)
-            continue
-        if converted.endswith("/kernel"):
-            array = array.T  # [out, in] to [in, out]
-        variables[converted] = np.ascontiguousarray(array.astype(np.float32))
-    if unknown:
-        logging.warning("%s: not a part of BERT, left out: %s", path, ", ".join(sorted(unknown)))
-    _check_tables(path, arrays, variables)
-    return Checkpoint(variables, _hugging_face_config(os.path.join(folder, "config.json")), _vocab_file(folder))
-
-
-def _array(tensor):
-    """Returns a tensor as `safetensors.deserialize` gives it, as an array."""
-    dtype = _SAFETENSORS_DTYPES[tensor["dtype"]]
-    return np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])
-
-
-def _from_hugging_face(name):
-    """Returns the TensorFlow name of a variable of a Hugging Face BERT, or None if it has none."""
-    for pattern, replacement in _HUGGING_FACE_NAMES:
-        if re.fullmatch(pattern, name):
-            name = re.sub(pattern, replacement, name)
-            break
-    else:
-        return None
-    name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name)
-    name = re.sub(r"\.LayerNorm\.weight$", ".LayerNorm.gamma", name)
-    name = re.sub(r"\.LayerNorm\.bias$", ".LayerNorm.beta", name)
-    name = re.sub(r"_embeddings\.weight$", "_embeddings", name)
-    name = re.sub(r"output_weight$", "output_weights", name)
-    name = re.sub(r"\.weight$", ".kernel", name)
-    return name.replace(".", "/")
-
-
-def _check_tables(path, arrays, variables):
-    """Refuses a model without word embeddings, or whose output projection is another table."""
-    embeddings = variables.get("bert/embeddings/word_embeddings")
-    if embeddings is None:
-        raise InputError(f"{path}: not a BERT model: there are no word embeddings in it.")
-    decoder = arrays.get("cls.predictions.decoder.weight")
-    if decoder is not None and not np.array_equal(decoder, embeddings):
-        raise InputError(
-            f"{path}: cls.predictions.decoder.weight differs from the word embeddings; BERT shares one table."
+def _infer_config(path, variables, heads):
+    """The config of a model that came without one, from the shapes of its variables."""
+    vocab_size, hidden_size = variables[_EMBEDDINGS + "word_embeddings"].shape
+    if heads is None:
+        heads = max(1, hidden_size // _USUAL_HEAD_SIZE)
+        logging.warning(
+            "%s tells nowhere how many attention heads it has: %d are assumed, of %d each, as in all released models. "
+            "Name the right bert_config.json if that is wrong.",
+            path,
+            heads,
+            hidden_size // heads,
         )
-
-
-def _hugging_face_config(path):
-    """Reads a Hugging Face config.json as a `BertConfig`."""
-    config = files.read_json_object(path)
-    for key, wanted in (
-        ("model_type", "bert"),
-        ("position_embedding_type", "absolute"),
-        ("layer_norm_eps", modeling.LAYER_NORM_EPSILON),
-    ):
-        if config.get(key, wanted) != wanted:
-            raise InputError(f"{path}: {key} is {json.dumps(config[key])}; only {json.dumps(wanted)} is BERT.")
-    names = modeling.BertConfig(vocab_size=None).to_dict()
-    missing = sorted(set(names) - set(config))
-    if missing:
-        raise InputError(f"{path}: {', '.join(missing)} missing: not the config of a BERT model.")
-    config = modeling.BertConfig.from_dict({name: config[name] for name in names})
-    if config.hidden_act not in _HUGGING_FACE_ACTIVATIONS:
-        supported = ", ".join(_HUGGING_FACE_ACTIVATIONS)
-        raise InputError(f"{path}: hidden_act is {config.hidden_act!r}; supported are {supported}.")
-    config.hidden_act = _HUGGING_FACE_ACTIVATIONS[config.hidden_act]
+    numbers = [int(match[1]) for match in (re.match(r"bert/encoder/layer_(\d+)/", name) for name in variables) if match]
+    try:
+        config = modeling.BertConfig(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_hidden_layers=max(numbers) + 1,
+            num_attention_heads=heads,
+            intermediate_size=len(variables["bert/encoder/layer_0/intermediate/dense/bias"]),
+            max_position_embeddings=len(variables[_EMBEDDINGS + "position_embeddings"]),
+            type_vocab_size=len(variables[_EMBEDDINGS + "token_type_embeddings"]),
+        )
+    except (KeyError, ValueError) as e:
+        raise InputError(f"{path}: not a BERT model: {e} is missing.") from e
     config.check()
     return config

@@ -1,7 +1,6 @@
 """Fine-tuning: an encoder with a task's head on it, its training, and its outputs for every example."""
 
 import dataclasses
-import os
 import time
 from typing import Callable, Optional
 
@@ -12,12 +11,11 @@ from absl import logging
 from bert import files, modeling
 from bert.data import input_pipeline
 from bert.errors import InputError
-from bert.training import checkpoint_formats, checkpoints, trainer
+from bert.training import checkpoints, trainer
 
 # A training set is shuffled as a whole if its records take no more than this.
 _SHUFFLED_BYTES = 1 << 30
 _REPORT_SECONDS = 30.0
-INIT_FOLDER = "init"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,31 +146,6 @@ def span_finder(config):
         return HeadOutput(losses, {"start_logits": start_logits, "end_logits": end_logits}, {})
 
     return build
-
-
-def find_initial(path, output_dir):
-    """Finds a checkpoint to start from, and makes one of a model in another form.
-
-    Args:
-      path: what `checkpoint_formats.read` takes.
-      output_dir: folder of the run; a Hugging Face model is converted into its folder "init".
-
-    Returns:
-      Path prefix of the checkpoint, and paths of its config and its vocabulary, None for what it lacks.
-
-    Raises:
-      InputError: there is no checkpoint.
-    """
-    prefix = checkpoint_formats.find_tf1(path)
-    if prefix is None:
-        folder = os.path.join(output_dir, INIT_FOLDER)
-        prefix = os.path.join(folder, checkpoint_formats.CHECKPOINT_PREFIX)
-        checkpoint = checkpoint_formats.read(path)
-        logging.info("converting %s into %s", path, folder)
-        checkpoint_formats.write_tf1(folder, checkpoint)
-    beside = (checkpoint_formats.CONFIG_FILE, checkpoint_formats.VOCAB_FILE)
-    found = [os.path.join(os.path.dirname(prefix), name) for name in beside]
-    return (prefix, *(name if files.exists(name) else None for name in found))
 
 
 def variable_shapes(config, head, spec):
