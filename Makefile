@@ -14,7 +14,7 @@ VARIABLES := TPU_NAME ZONE PROJECT RUN CORPUS EVAL_CORPUS VOCAB VOCAB_SIZE CONFI
 	TASK DATA_DIR STEPS EPOCHS BATCH SEQ LR SEED OUT ARGS DRY_RUN YES \
 	CONTROL_VM BUCKET TPU_TYPE IMAGE ON_DEMAND QUEUED SERVICE_ACCOUNT NETWORK SUBNETWORK PRICE_PER_HOUR \
 	CONTAINER JOB \
-	ALLOW_CROSS_REGION MAX_HOURS MAX_COST HANG_MINUTES DELETE_DATA LINES SINCE
+	ALLOW_CROSS_REGION MAX_HOURS MAX_COST HANG_MINUTES WATCH_SECONDS DELETE_DATA LINES SINCE
 # Values reach the scripts through the environment exactly as they were given: neither make nor the shell
 # reads anything in them, be it a space, a quote or a `$$(...)`.
 $(foreach name,$(VARIABLES),$(if $(filter-out undefined,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))

@@ -123,5 +123,10 @@ def failure(what, stderr):
 def reason(stderr):
     """The one line of what a command printed that says why it failed, without a full stop."""
     lines = [line.strip() for line in stderr.strip().splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"ERROR|\w*Exception\b|\w*Error\b", line)] or lines[-1:]
-    return re.sub(r"^ERROR: (\([\w.-]+\) )?", "", telling[0]).rstrip(".") if telling else "no reason was given"
+    if not lines:
+        return "no reason was given"
+    start = next((i for i, line in enumerate(lines) if re.match(r"ERROR|\w*Exception\b|\w*Error\b", line)), -1)
+    said = lines[start]
+    if said.endswith(":") and start + 1 < len(lines):
+        said += " " + lines[start + 1]
+    return re.sub(r"^ERROR: (\([\w.-]+\) )?", "", said).rstrip(".")

@@ -5,6 +5,7 @@ Google's command line for TPUs is in maintenance and may change: nothing outside
 
 import functools
 import json
+import re
 import shlex
 import shutil
 
@@ -86,10 +87,12 @@ class Gcloud:
 
     def tpu_list(self, labelled=True):
         """The TPU VMs of all zones as a list of dicts, those with this project's label or all."""
-        argv = ["gcloud", "compute", "tpus", "tpu-vm", "list", "--zone=-", *self._project()]
+        argv = ["gcloud", "compute", "tpus", "tpu-vm", "list", *self._project()]
         if labelled:
             argv.append(f"--filter=labels.managed-by={MANAGED_BY}")
-        return self._json(argv, "listing the TPUs", [])
+        name = f"projects/{self.settings.project or '-'}/locations/{self.settings.zone or '-'}/nodes/"
+        assumed = [{"name": name + (self.settings.tpu_name or "my-tpu"), "labels": {"managed-by": MANAGED_BY}}]
+        return self._of_all_zones(argv, "listing the TPUs", assumed if labelled else [])
 
     def queued_create(self):
         """Asks for the TPU VM through a queued resource of the same name; returns at once with a `shell.Result`."""
@@ -122,9 +125,9 @@ class Gcloud:
 
     def queued_list(self):
         """The queued resources of all zones whose TPU VM carries this project's label, as a list of dicts."""
-        argv = ["gcloud", "compute", "tpus", "queued-resources", "list", "--zone=-", *self._project()]
+        argv = ["gcloud", "compute", "tpus", "queued-resources", "list", *self._project()]
         argv.append(f"--filter=tpu.nodeSpec.node.labels.managed-by:{MANAGED_BY}")
-        return self._json(argv, "listing the queued resources", [])
+        return self._of_all_zones(argv, "listing the queued resources", [])
 
     def tpu_locations(self):
         """The zones that have TPUs for this project."""
@@ -156,6 +159,16 @@ class Gcloud:
         argv = ["gcloud", "compute", "instances", "list", *self._project()]
         argv.append(f"--filter=labels.managed-by={MANAGED_BY}")
         return self._json(argv, "listing the VMs", [])
+
+    def instance_start(self):
+        """Starts CONTROL_VM, which stood still or was preempted, and waits until it runs."""
+        argv = ["gcloud", "compute", "instances", "start", self.settings.control_vm, *self._where(), "--quiet"]
+        self._must(argv, f"starting the VM {self.settings.control_vm}")
+
+    def instance_stop(self):
+        """Stops CONTROL_VM; its disk stays."""
+        argv = ["gcloud", "compute", "instances", "stop", self.settings.control_vm, *self._where(), "--quiet"]
+        self._must(argv, f"stopping the VM {self.settings.control_vm}")
 
     def instance_delete(self, name, zone):
         """Deletes a Compute Engine VM with its disks; one that is already gone is no failure."""
@@ -213,24 +226,23 @@ class Gcloud:
         argv = ["gcloud", "storage", "buckets", "update", bucket, f"--update-labels={labels}", *self._project()]
         self._must(argv, f"labelling {bucket}")
 
-    def storage_rsync(self, source, target, exclude="", delete=False):
-        """The command line that copies what is new or changed from one folder to another.
+    def bucket_delete(self):
+        """Deletes the bucket with all that is in it."""
+        self.storage_delete_folder(self.settings.bucket)
+        verb = ["gcloud", "storage", "buckets", "delete"] if _gcloud_storage() else ["gsutil", "rb"]
+        self._remove([*verb, self.settings.bucket], f"deleting {self.settings.bucket}")
 
-        Args:
-          source: folder here or gs://.
-          target: folder here or gs://.
-          exclude: regular expression matched from the start of the path in the folder.
-          delete: whether what the source lacks is deleted from the target. For code alone, never for data or models.
-        """
+    def storage_sync(self, source, target, what):
+        """Copies what is new or changed from a folder here to one of the bucket; nothing is deleted there."""
         if _gcloud_storage():
-            argv = ["gcloud", "storage", "rsync", "--recursive", "--checksums-only"]
-            argv += [f"--exclude={exclude}"] if exclude else []
-            argv += ["--delete-unmatched-destination-objects"] if delete else []
+            argv = ["gcloud", "storage", "rsync", "--recursive", "--checksums-only", source, target]
         else:
-            argv = ["gsutil", "-m", "rsync", "-r", "-c"]
-            argv += ["-x", exclude] if exclude else []
-            argv += ["-d"] if delete else []
-        return [*argv, source, target]
+            argv = ["gsutil", "-m", "rsync", "-r", "-c", source, target]
+        self._must(argv, what, timeout=None)
+
+    def storage_upload(self, path, url):
+        """Copies a file to the bucket."""
+        self._must([*_storage("cp"), path, url], f"copying to {url}", timeout=None)
 
     def storage_cat(self, url, start=0):
         """An object's content from a byte on as text, or None if there is no such object."""
@@ -242,119 +254,54 @@ class Gcloud:
             return None
         raise failure(f"reading {url}", result.stderr)
 
-    def storage_write(self, url, content, only_if_absent=False):
+    def storage_write(self, url, content, generation=None):
         """Writes a text to an object.
 
+        Args:
+          url: gs://bucket/name.
+          content: text.
+          generation: write only if this is the object's generation; 0: only if there is no object.
+
         Returns:
-          True, or False if `only_if_absent` and there is one already.
+          The generation of the new object; None if the condition does not hold.
         """
-        if not only_if_absent:
-            argv = [*_storage("cp"), "-", url]
-        elif _gcloud_storage():
-            argv = ["gcloud", "storage", "cp", "--if-generation-match=0", "-", url]
+        if _gcloud_storage():
+            condition = [] if generation is None else [f"--if-generation-match={generation}"]
+            argv = ["gcloud", "storage", "cp", *condition, "--print-created-message", "-", url]
         else:
-            argv = ["gsutil", "-h", "x-goog-if-generation-match:0", "cp", "-", url]
+            condition = [] if generation is None else ["-h", f"x-goog-if-generation-match:{generation}"]
+            argv = ["gsutil", *condition, "cp", "-v", "-", url]
         result = self.shell.run(argv, timeout=_QUERY_SECONDS, stdin=content)
         if result.ok:
-            return True
-        if only_if_absent and classify(result.stderr) == "precondition":
-            return False
+            created = re.search(rf"Created: {re.escape(url)}#(\d+)", result.stdout + result.stderr)
+            return created[1] if created else ""
+        if generation is not None and classify(result.stderr) == "precondition":
+            return None
         raise failure(f"writing {url}", result.stderr)
+
+    def storage_describe(self, url):
+        """An object as gcloud describes it (`generation`, `update_time`, ...), or None."""
+        return self._describe(["gcloud", "storage", "objects", "describe", url], f"looking at {url}", None)
 
     def storage_list(self, url):
         """The objects and folders that a pattern or folder names, as URLs; empty if there are none."""
         result = self._retried([*_storage("ls"), url])
         if result.ok:
-            return result.stdout.split()
+            return result.stdout.splitlines()
         if classify(result.stderr) == "not_found":
             return []
         raise failure(f"listing {url}", result.stderr)
 
-    def storage_delete(self, url, recursive=False):
-        """Deletes an object or folder; one that is already gone is no failure."""
-        option = ["--recursive" if _gcloud_storage() else "-r"] if recursive else []
-        self._remove([*_storage("rm"), *option, url], f"deleting {url}")
+    def storage_delete(self, url, generation=None):
+        """Deletes an object; one that is already gone, or of another generation than the given one, is no failure."""
+        condition = [f"--if-generation-match={generation}"] if generation and _gcloud_storage() else []
+        result = self._retried([*_storage("rm"), *condition, url])
+        if not result.ok and classify(result.stderr) not in ("not_found", "precondition"):
+            raise failure(f"deleting {url}", result.stderr)
 
-    # Vertex AI, and the images that its jobs run in.
-
-    @property
-    def images_repository(self):
-        """Address of the repository of Artifact Registry that has the images."""
-        return f"{self.region}-docker.pkg.dev/{self.project.replace(':', '/')}/{MANAGED_BY}"
-
-    def image_tags(self):
-        """The tags of the images called bert that are in the repository; empty if it does not exist."""
-        argv = ["gcloud", "artifacts", "tags", "list", "--package=bert", f"--repository={MANAGED_BY}"]
-        try:
-            rows = self._json([*argv, f"--location={self.region}", *self._project()], "listing the images", [])
-        except CloudError as e:
-            if e.kind == "not_found":
-                return []
-            raise
-        return [row["name"].rpartition("/")[2] for row in rows]
-
-    def images_repository_create(self):
-        """Makes the repository of the images; one that is there is no failure."""
-        argv = ["gcloud", "artifacts", "repositories", "create", MANAGED_BY, f"--location={self.region}"]
-        argv += ["--repository-format=docker", f"--labels=managed-by={MANAGED_BY}", *self._project(), "--quiet"]
-        result = self.shell.run(argv, timeout=_QUERY_SECONDS)
-        if not result.ok and classify(result.stderr) != "exists":
-            raise failure("making the repository of the images", result.stderr)
-
-    def image_build(self, image, base):
-        """The command line that builds an image of this project in the cloud and follows that.
-
-        Args:
-          image: its address, with a tag.
-          base: the image that it is made from.
-        """
-        # Sources and logs go to the run's folder instead of to buckets that Cloud Build would make for them.
-        folder = f"{self.settings.prefix}/image"
-        argv = ["gcloud", "builds", "submit", ".", "--config=scripts/vertex/cloudbuild.yaml"]
-        argv += ["--ignore-file=scripts/vertex/gcloudignore", f"--substitutions=_IMAGE={image},_BASE={base}"]
-        argv += [f"--gcs-source-staging-dir={folder}", f"--gcs-log-dir={folder}", *self._project(), "--quiet"]
-        return argv
-
-    def custom_job_create(self, path):
-        """Submits a custom job and returns its full name.
-
-        Args:
-          path: file with the specification of the job.
-        """
-        settings = self.settings
-        argv = ["gcloud", "ai", "custom-jobs", "create", f"--region={self.region}", *self._project()]
-        argv += [f"--display-name={settings.run}", f"--config={path}", self._labels()]
-        argv += [f"--service-account={settings.service_account}"] if settings.service_account else []
-        argv += [f"--network={settings.network}"] if settings.network else []
-        assumed = f"projects/{settings.project or 'my-project'}/locations/{self.region}/customJobs/JOB"
-        argv += ["--format=value(name)", "--quiet"]
-        result = self.shell.run(argv, timeout=_QUERY_SECONDS, assumed=assumed)
-        if not result.ok:
-            raise failure("submitting the job", result.stderr)
-        return result.stdout.strip()
-
-    def custom_jobs(self):
-        """The custom jobs of the region that carry this project's label, as a list of dicts."""
-        argv = ["gcloud", "ai", "custom-jobs", "list", f"--region={self.region}", *self._project()]
-        return self._json([*argv, f"--filter=labels.managed-by={MANAGED_BY}"], "listing the jobs of Vertex AI", [])
-
-    def custom_job_describe(self, name):
-        """A custom job as the API describes it, or None.
-
-        Args:
-          name: its full name.
-        """
-        argv = ["gcloud", "ai", "custom-jobs", "describe", name, *self._project()]
-        return self._describe(argv, "looking at the job", {"state": "JOB_STATE_SUCCEEDED"})
-
-    def custom_job_log(self, name):
-        """The command line that follows the log of a custom job until the job ends."""
-        argv = ["gcloud", "ai", "custom-jobs", "stream-logs", name, *self._project()]
-        return [*argv, "--polling-interval=10", "--format=value(message)"]
-
-    def custom_job_cancel(self, name):
-        """The command line that ends a custom job."""
-        return ["gcloud", "ai", "custom-jobs", "cancel", name, *self._project()]
+    def storage_delete_folder(self, url):
+        """Deletes all objects under a folder, or in a bucket."""
+        self._remove([*_storage("rm"), f"{url}/**"], f"deleting {url}")
 
     # The project.
 
@@ -408,6 +355,18 @@ class Gcloud:
             raise failure(what, result.stderr)
         return json.loads(result.stdout or "null") or []
 
+    def _of_all_zones(self, argv, what, assumed):
+        """What a list of TPU resources has in all zones, asked at once or, where that is refused, one by one."""
+        try:
+            return self._json([*argv, "--zone=-"], what, assumed)
+        except CloudError as e:
+            if e.kind not in ("zone", "not_found", "other"):
+                raise
+        found = []
+        for zone in self.tpu_locations():
+            found += self._json([*argv, f"--zone={zone}"], what, [])
+        return found
+
     def _describe(self, argv, what, assumed):
         try:
             return self._json(argv, what, assumed) or None
@@ -416,8 +375,8 @@ class Gcloud:
                 return None
             raise
 
-    def _must(self, argv, what):
-        result = self.shell.run(argv, timeout=_QUERY_SECONDS)
+    def _must(self, argv, what, timeout=_QUERY_SECONDS):
+        result = self.shell.run(argv, timeout=timeout)
         if not result.ok:
             raise failure(what, result.stderr)
 

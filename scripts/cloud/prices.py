@@ -11,23 +11,25 @@ _PER_CHIP_OF_PODS = {"v2": 1.50, "v3": 2.00, "v4": 3.22}
 _SPOT = 0.3  # of the price on demand
 
 
-def per_hour(settings, tpu_type=None):
-    """Dollars an hour of the TPU that the settings describe.
+def per_hour(settings, tpu_type=None, is_spot=None):
+    """Dollars an hour of a TPU.
 
     Args:
       settings: a `Settings`.
-      tpu_type: a `TpuType`, if it is not the one of the settings.
+      tpu_type: a `TpuType`; None: that of the settings.
+      is_spot: whether it can be preempted; None: as the settings want it.
     """
     if settings.price_per_hour is not None:
         return settings.price_per_hour
     tpu_type = tpu_type or settings.tpu_type
+    is_spot = not settings.on_demand if is_spot is None else is_spot
     per_chip = (_PER_CHIP_OF_PODS if tpu_type.is_pod else _PER_CHIP)[tpu_type.generation]
-    return tpu_type.chips * per_chip * (1 if settings.on_demand else _SPOT)
+    return tpu_type.chips * per_chip * (_SPOT if is_spot else 1)
 
 
-def describe(settings, tpu_type=None):
+def describe(settings):
     """The price in words, as in "about $2.40 an hour (spot, list price of 2024)"."""
-    price = per_hour(settings, tpu_type)
+    price = per_hour(settings)
     if settings.price_per_hour is not None:
         return f"${price:.2f} an hour (PRICE_PER_HOUR)"
     return f"about ${price:.2f} an hour ({'on demand' if settings.on_demand else 'spot'}, list price of {AS_OF})"

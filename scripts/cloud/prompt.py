@@ -47,5 +47,14 @@ class Progress:
 
     def __call__(self):
         """Says it."""
-        minutes, seconds = divmod(round(time.monotonic() - self._start), 60)
-        say(self._settings, f"{self._what}: {minutes}:{seconds:02d}")
+        say(self._settings, f"{self._what}: {duration(time.monotonic() - self._start)}")
+
+
+def duration(seconds):
+    """Seconds as text for people: "2 d 03:04", "3:04:05" or "4:05"."""
+    minutes, seconds = divmod(round(max(0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours:02d}:{minutes:02d}"
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

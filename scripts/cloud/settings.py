@@ -45,6 +45,7 @@ class Settings:
       price_per_hour: dollars an hour of the TPU, or None for the list price.
       max_hours, max_cost: when to stop everything; None: never.
       hang_minutes: how long a run may make no step.
+      watch_seconds: how often `watch` looks.
       on_demand: whether to ask for a TPU that is not preempted.
       queued: whether to ask through a queued resource.
       dry_run, yes, delete_data, allow_cross_region: as the variables of these names.
@@ -71,6 +72,7 @@ class Settings:
     max_hours: object
     max_cost: object
     hang_minutes: float
+    watch_seconds: float
     on_demand: bool
     queued: bool
     dry_run: bool
@@ -161,6 +163,7 @@ class Settings:
             max_hours=number("MAX_HOURS"),
             max_cost=number("MAX_COST"),
             hang_minutes=number("HANG_MINUTES", 30.0),
+            watch_seconds=number("WATCH_SECONDS", 60.0),
             on_demand=switch("ON_DEMAND"),
             queued=switch("QUEUED"),
             dry_run=switch("DRY_RUN"),

@@ -1,0 +1,127 @@
+"""make status: the machine, the job, the training and the costs on one screen; also after the machine is gone."""
+
+import json
+import time
+
+from scripts.cloud import jobs, ledger, lock, machine, tpu
+from scripts.cloud.errors import CloudError
+from scripts.cloud.prompt import duration
+
+# Where a failure makes all other questions pointless.
+_HOPELESS = ("auth", "unreachable", "not_installed", "no_project")
+
+
+def main(settings, gcloud):
+    """Prints what can be found out; what cannot is said to be unknown."""
+    settings.need("VM")
+    now = time.time()
+    seen = _part("machine", lambda: machine.look(settings, gcloud))
+    if seen is not None:
+        _print("machine", _machine(settings, seen, now))
+    if settings.bucket:
+        costs = _part("cost", lambda: ledger.Ledger(settings, gcloud))
+        if costs is not None:
+            _print("cost", _cost(costs, seen, now))
+        watch = _part("watch", lambda: lock.holder(settings, gcloud))
+        if watch:
+            _print("watch", [f"looked after by {watch['owner']} on {watch['host']} since {watch['start']}"])
+    job = None
+    if seen is not None and seen.state == tpu.READY:
+        job = _part("job", lambda: jobs.on_vm(settings, gcloud))
+    if job is None and settings.bucket:
+        job = _part("job", lambda: jobs.in_bucket(settings, gcloud))
+    _print("job", _job(settings, job, now))
+    if settings.out.startswith("gs://"):
+        record = _part("training", lambda: json.loads(gcloud.storage_cat(f"{settings.out}/run.json") or "null"))
+        if record:
+            _print("training", _training(record, now))
+        results = _part("evaluation", lambda: gcloud.storage_cat(f"{settings.out}/eval_results.txt"))
+        if results:
+            _print("evaluation", [", ".join(line.strip() for line in results.strip().splitlines())])
+
+
+def _part(name, ask):
+    """The answer to a question; None, after saying why, if there is none."""
+    try:
+        return ask()
+    except CloudError as e:
+        if e.kind in _HOPELESS:
+            raise
+        _print(name, [f"unknown: {e}"])
+    except ValueError as e:
+        _print(name, [f"unknown: what is in the bucket is not JSON: {e}"])
+    return None
+
+
+def _print(name, lines):
+    for i, line in enumerate(lines):
+        print(f"{name if i == 0 else '':<10} {line}", flush=True)
+
+
+def _machine(settings, seen, now):
+    if seen.state == "ABSENT":
+        return [f"{settings.vm}: there is none in this zone; make one: {settings.command('cloud-up')}"]
+    up = f", up {duration(now - seen.started)}" if seen.started and seen.state == tpu.READY else ""
+    price = f", ${seen.price:.2f} an hour" if seen.price else ""
+    lines = [f"{settings.vm}: {seen.state}, {seen.kind}{up}{price}"]
+    if seen.state in tpu.GONE:
+        lines.append(f"it does not come back; a new one that goes on: {settings.command('watch')}")
+    if seen.complaint:
+        lines.append(seen.complaint)
+    if seen.maintenance:
+        lines.append(f"maintenance is announced for {seen.maintenance}")
+    return lines
+
+
+def _cost(costs, seen, now):
+    if seen is not None and seen.state == tpu.READY:
+        costs.note(seen, now)
+    return [f"{costs.hours:.1f} hours so far, about ${costs.dollars:.2f} for the machine (list price, without storage)"]
+
+
+def _job(settings, job, now):
+    if job is None:
+        return [f"none yet; start one: {settings.command('pretrain')}"]
+    state = job.get("state", "unknown")
+    if state == "running" and job.get("started"):
+        state += f" for {duration(now - job['started'])}"
+    if state == "ended":
+        rc = job.get("rc")
+        state = "done" if rc == 0 else f"ended with status {rc}; see {settings.command('logs')}"
+    lines = [f"{settings.run}: {state}"]
+    if job.get("updated") and now - job["updated"] > 120:
+        lines.append(f"as of {duration(now - job['updated'])} ago")
+    return lines
+
+
+def _training(record, now):
+    lines = []
+    step, total = record.get("step"), record.get("settings", {}).get("num_train_steps")
+    metrics = record.get("metrics", {})
+    parts = []
+    if step is not None:
+        parts.append(f"step {step}" + (f" of {total} ({100 * step / total:.1f} %)" if total else ""))
+    if "loss" in metrics:
+        parts.append(f"loss {metrics['loss']:.4f}")
+    rate = metrics.get("examples_per_second")
+    batch = record.get("settings", {}).get("train_batch_size")
+    if rate and record.get("status") == "running":
+        parts.append(f"{rate:.4g} examples/s")
+        if step is not None and total and batch:
+            parts.append(f"{duration((total - step) * batch / rate)} left")
+    if parts:
+        lines.append(", ".join(parts))
+    if record.get("updated") and record.get("status") == "running":
+        lines.append(f"last report {_ago(record['updated'], now)} ago")
+    checkpoint = record.get("last_checkpoint")
+    if checkpoint:
+        lines.append(f"last checkpoint: step {checkpoint['step']}, {_ago(checkpoint['time'], now)} ago")
+    restarts = len(record.get("starts", [])) - 1
+    if restarts > 0:
+        lines.append(f"restarts: {restarts}")
+    return lines
+
+
+def _ago(timestamp, now):
+    seconds = machine.seconds(timestamp)
+    return "some time" if seconds is None else duration(now - seconds)
