@@ -9,7 +9,7 @@
 Standard library only. `start`, `status`, `stop` and `kill` answer with one line of JSON:
 
     state        absent, running, stopping, finished (status 0), stopped (75), failed, or died (without a status)
-    id verb command host pid started ended exit_status log_start log_size ...
+    id verb command host pid started ended exit_status stop_requested log_start log_size ...
 
 Whoever asks may be cut off at any moment, and gcloud then runs the same command again: each of these can be repeated,
 and none exits with 255, which gcloud takes for a broken connection. A job holds a lock as long as any of its processes
@@ -87,7 +87,8 @@ class Job:
             ended = {None: "died", 0: "finished", _STOPPED: "stopped"}
             state = ended.get(record["exit_status"], "failed")
         size = self.log_file.stat().st_size if self.log_file.exists() else 0
-        return {**record, "state": state, "log_size": size, "time": now()}
+        asked = self.stop_file.exists()
+        return {**record, "state": state, "stop_requested": asked, "log_size": size, "time": now()}
 
 
 def start(job, arguments):
