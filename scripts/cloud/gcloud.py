@@ -191,22 +191,12 @@ class Gcloud:
         argv += [f"--ssh-flag={flag}" for flag in _SSH_FLAGS] + ["--quiet"]
         return argv if command is None else [*argv, f"--command={command}"]
 
-    def ssh_tunnel(self, local_port, remote_port):
-        """The command line that makes a port of that machine one of this machine, until it is interrupted."""
-        forward = f"-L {local_port}:localhost:{remote_port}"
-        return [*self.ssh(), f"--ssh-flag={forward}", "--ssh-flag=-N"]
+    def ssh_tunnel(self, port, command):
+        """The command line that runs a command on that machine and makes a port of it one of this machine.
 
-    def scp(self, source, target, worker="0"):
-        """The command line that copies a file or folder to that machine.
-
-        Args:
-          source: path here.
-          target: path there.
-          worker: of a pod slice: a number, or `all`.
+        The command has a terminal: it ends with the connection.
         """
-        argv = [*self._machine_verb("scp"), "--recurse", source, f"{self.settings.vm}:{target}", *self._where()]
-        argv += [] if self.settings.control_vm else [f"--worker={worker}"]
-        return [*argv, *(f"--scp-flag={flag}" for flag in _SSH_FLAGS), "--quiet"]
+        return [*self.ssh(command), f"--ssh-flag=-L {port}:localhost:{port}", "--ssh-flag=-t"]
 
     # Storage.
 
@@ -302,6 +292,96 @@ class Gcloud:
     def storage_delete_folder(self, url):
         """Deletes all objects under a folder, or in a bucket."""
         self._remove([*_storage("rm"), f"{url}/**"], f"deleting {url}")
+
+    # Vertex AI, and the images that its jobs run in.
+
+    @property
+    def images_repository(self):
+        """Address of the repository of Artifact Registry that has the images."""
+        return f"{self.region}-docker.pkg.dev/{self.project.replace(':', '/')}/{MANAGED_BY}"
+
+    def image_tags(self):
+        """The tags of the images called bert that are in the repository; empty if it does not exist."""
+        argv = ["gcloud", "artifacts", "tags", "list", "--package=bert", f"--repository={MANAGED_BY}"]
+        try:
+            rows = self._json([*argv, f"--location={self.region}", *self._project()], "listing the images", [])
+        except CloudError as e:
+            if e.kind == "not_found":
+                return []
+            raise
+        return [row["name"].rpartition("/")[2] for row in rows]
+
+    def images_repository_create(self):
+        """Makes the repository of the images; one that is there is no failure."""
+        argv = ["gcloud", "artifacts", "repositories", "create", MANAGED_BY, f"--location={self.region}"]
+        argv += ["--repository-format=docker", f"--labels=managed-by={MANAGED_BY}", *self._project(), "--quiet"]
+        result = self.shell.run(argv, timeout=_QUERY_SECONDS)
+        if not result.ok and classify(result.stderr) != "exists":
+            raise failure("making the repository of the images", result.stderr)
+
+    def image_build(self, image, base):
+        """The command line that builds an image of this project in the cloud and follows that.
+
+        Args:
+          image: its address, with a tag.
+          base: the image that it is made from.
+        """
+        # Sources and logs go to the run's folder instead of to buckets that Cloud Build would make for them.
+        folder = f"{self.settings.prefix}/image"
+        argv = ["gcloud", "builds", "submit", ".", "--config=scripts/vertex/cloudbuild.yaml"]
+        argv += ["--ignore-file=scripts/vertex/gcloudignore", f"--substitutions=_IMAGE={image},_BASE={base}"]
+        argv += [f"--gcs-source-staging-dir={folder}", f"--gcs-log-dir={folder}", *self._project(), "--quiet"]
+        return argv
+
+    def custom_job_create(self, path):
+        """Submits a custom job and returns its full name.
+
+        Args:
+          path: file with the specification of the job.
+        """
+        settings = self.settings
+        argv = ["gcloud", "ai", "custom-jobs", "create", f"--region={self.region}", *self._project()]
+        argv += [f"--display-name={settings.run}", f"--config={path}", self._labels()]
+        argv += [f"--service-account={settings.service_account}"] if settings.service_account else []
+        argv += [f"--network={settings.network}"] if settings.network else []
+        assumed = f"projects/{settings.project or 'my-project'}/locations/{self.region}/customJobs/JOB"
+        argv += ["--format=value(name)", "--quiet"]
+        result = self.shell.run(argv, timeout=_QUERY_SECONDS, assumed=assumed)
+        if not result.ok:
+            raise failure("submitting the job", result.stderr)
+        return result.stdout.strip()
+
+    def custom_jobs(self):
+        """The custom jobs of the region that carry this project's label, as a list of dicts."""
+        argv = ["gcloud", "ai", "custom-jobs", "list", f"--region={self.region}", *self._project()]
+        return self._json([*argv, f"--filter=labels.managed-by={MANAGED_BY}"], "listing the jobs of Vertex AI", [])
+
+    def custom_job_describe(self, name):
+        """A custom job as the API describes it, or None.
+
+        Args:
+          name: its full name.
+        """
+        argv = ["gcloud", "ai", "custom-jobs", "describe", name, *self._project()]
+        return self._describe(argv, "looking at the job", {"state": "JOB_STATE_SUCCEEDED"})
+
+    def custom_job_log(self, name, since=""):
+        """The log of a custom job as the API has it: a list of dicts, the oldest entry first.
+
+        `gcloud ai custom-jobs stream-logs` is of no use: it asks only once, at its start, whether the job has ended.
+
+        Args:
+          name: its full name.
+          since: time of the first entry that is wanted, as the API writes it; empty: from the beginning.
+        """
+        conditions = ['resource.type="ml_job"', f'resource.labels.job_id="{name.rpartition("/")[2]}"']
+        conditions += [f'timestamp>="{since}"'] if since else []
+        argv = ["gcloud", "logging", "read", " AND ".join(conditions), "--order=asc", *self._project()]
+        return self._json(argv, "reading the log of the job", [])
+
+    def custom_job_cancel(self, name):
+        """The command line that ends a custom job."""
+        return ["gcloud", "ai", "custom-jobs", "cancel", name, *self._project()]
 
     # The project.
 

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+import tempfile
 import time
 
 from scripts.cloud.errors import CloudError
@@ -86,6 +87,40 @@ class Shell:
             raise
         stdout, stderr = _end(process)
         return Result(TIMED_OUT, stdout, f"{stderr}\nno answer within {timeout:g} s".strip())
+
+    def stream(self, argv, take):
+        """Runs a command to its end and hands over what it prints while it does.
+
+        As with `run`, the command has a session of its own, and what interrupts this ends it.
+
+        Args:
+          argv: the command as a list of words.
+          take: function of each line of its standard output, without its end. Bytes that are not UTF-8 come as
+            surrogates.
+
+        Returns:
+          A `Result` without the standard output.
+        """
+        if self.dry_run:
+            self._print(argv)
+            return Result(0)
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+            process = _start(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            try:
+                for line in process.stdout:
+                    take(line.rstrip(b"\n").decode("utf-8", "surrogateescape"))
+                returncode = process.wait()
+            except BaseException:
+                _end(process)
+                raise
+            stderr.seek(0)
+            return Result(returncode, "", stderr.read())
 
     def attach(self, argv, stdin=None):
         """Runs a command on this terminal and returns its exit status.

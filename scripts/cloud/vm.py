@@ -8,7 +8,7 @@ from scripts.cloud.gcloud import quoted
 
 # gcloud tries an ssh that fails ten times: what takes longer than this does not answer.
 ANSWER_SECONDS = 150
-_JOB = "code/scripts/vm/job.py"
+ABSENT = '{"state": "absent"}'
 
 
 class VM:
@@ -78,12 +78,12 @@ class VM:
         )
 
     def job_command(self, verb, *arguments):
-        """Text for the shell of the machine that runs a verb of `scripts/vm/job.py` there.
+        """Text for the shell of the machine that runs a verb of `scripts/vm/job.py` in the folder of the code.
 
-        Where the code is not there yet the verb is not run, and the answer is that of a job that never was.
+        Where there is no code yet the verb is not run, and the answer is that of a job that never was.
         """
-        python = quoted(["python3", _JOB, verb, *map(str, arguments)])
-        return f"cd {self.folder} 2>/dev/null && [ -e {_JOB} ] && exec {python}; " + 'echo \'{"state": "absent"}\''
+        python = quoted(["python3", "scripts/vm/job.py", verb, "../job", *map(str, arguments)])
+        return f"cd {self.folder}/code 2>/dev/null && exec {python}; echo {quoted([ABSENT])}"
 
     def job_status(self):
         """The state of the run's job there, as a dict; see `scripts/vm/job.py`.
@@ -91,7 +91,7 @@ class VM:
         Raises:
           CloudError: the machine cannot be reached.
         """
-        return self.ask_job("status", assumed='{"state": "absent"}')
+        return self.ask_job("status", assumed=ABSENT)
 
     def ask_job(self, verb, *arguments, timeout=ANSWER_SECONDS, assumed="{}"):
         """What a verb of `scripts/vm/job.py` answers, as a dict.
