@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from bert import files, modeling
+from bert import files, heads, modeling
 from bert.data import input_pipeline
 from bert.errors import InputError
 from bert.training import checkpoints, trainer
@@ -85,29 +85,20 @@ def classifier(config, num_outputs, label_kind):
         pooled = model.get_pooled_output()  # [batch, hidden]
         if is_training:
             pooled = modeling.dropout(pooled, 0.1)
-        weights = tf.get_variable(
-            "output_weights",
-            [num_outputs, config.hidden_size],
-            initializer=modeling.create_initializer(0.02),
-            use_resource=True,
-        )
-        bias = tf.get_variable("output_bias", [num_outputs], initializer=tf.zeros_initializer(), use_resource=True)
-        logits = tf.nn.bias_add(tf.matmul(pooled, weights, transpose_b=True), bias)  # [batch, outputs]
+        logits = heads.class_logits(pooled, num_outputs)  # [batch, outputs]
+        probabilities = heads.probabilities(logits, label_kind)  # [batch, outputs]
         label_ids = features["label_ids"]  # [batch, size of a label]
         metrics = {}
         if label_kind == "single":
             labels = label_ids[:, 0]  # [batch]
             log_probs = tf.nn.log_softmax(logits)  # [batch, outputs]
             losses = -tf.reduce_sum(tf.one_hot(labels, num_outputs) * log_probs, axis=-1)  # [batch]
-            probabilities = tf.exp(log_probs)  # [batch, outputs]
             choice = tf.argmax(logits, axis=-1, output_type=tf.int32)  # [batch]
             metrics["accuracy"] = tf.reduce_mean(tf.cast(tf.equal(choice, labels), tf.float32))
         elif label_kind == "multi":
             labels = tf.cast(label_ids, tf.float32)  # [batch, outputs]
             losses = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), axis=-1)
-            probabilities = tf.sigmoid(logits)  # [batch, outputs]
         else:
-            probabilities = logits  # [batch, 1]
             losses = tf.square(logits[:, 0] - label_ids[:, 0])  # [batch]
         if "weight" in features:
             losses *= features["weight"][:, 0]
@@ -131,14 +122,7 @@ def span_finder(config):
 
     def build(model, features, is_training):
         del is_training
-        vectors = model.get_sequence_output()  # [batch, seq, hidden]
-        with tf.variable_scope("cls/squad", use_resource=True):
-            weights = tf.get_variable(
-                "output_weights", [2, config.hidden_size], initializer=modeling.create_initializer(0.02)
-            )
-            bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
-        logits = tf.tensordot(vectors, weights, [[2], [1]]) + bias  # [batch, seq, 2]
-        start_logits, end_logits = tf.unstack(logits, axis=-1)  # [batch, seq] each
+        start_logits, end_logits = heads.span_logits(model.get_sequence_output())  # [batch, seq] each
         losses = tf.zeros_like(start_logits[:, 0])  # [batch]
         if "start_positions" in features:
             for of, name in ((start_logits, "start_positions"), (end_logits, "end_positions")):
