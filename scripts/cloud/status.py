@@ -1,6 +1,5 @@
 """make status: the machine, the job, the training and the costs on one screen; also after the machine is gone."""
 
-import json
 import time
 
 from scripts.cloud import jobs, ledger, lock, machine, tpu
@@ -25,14 +24,12 @@ def main(settings, gcloud):
         watch = _part("watch", lambda: lock.holder(settings, gcloud))
         if watch:
             _print("watch", [f"looked after by {watch['owner']} on {watch['host']} since {watch['start']}"])
-    job = None
-    if seen is not None and seen.state == tpu.READY:
-        job = _part("job", lambda: jobs.on_vm(settings, gcloud))
-    if job is None and settings.bucket:
-        job = _part("job", lambda: jobs.in_bucket(settings, gcloud))
-    _print("job", _job(settings, job, now))
+    is_ready = seen is not None and seen.state == tpu.READY
+    known = _part("job", lambda: jobs.look(settings, gcloud, is_ready))
+    if known is not None:
+        _print("job", _job(settings, *known, now))
     if settings.out.startswith("gs://"):
-        record = _part("training", lambda: json.loads(gcloud.storage_cat(f"{settings.out}/run.json") or "null"))
+        record = _part("training", lambda: jobs.training(settings, gcloud))
         if record:
             _print("training", _training(record, now))
         results = _part("evaluation", lambda: gcloud.storage_cat(f"{settings.out}/eval_results.txt"))
@@ -48,8 +45,6 @@ def _part(name, ask):
         if e.kind in _HOPELESS:
             raise
         _print(name, [f"unknown: {e}"])
-    except ValueError as e:
-        _print(name, [f"unknown: what is in the bucket is not JSON: {e}"])
     return None
 
 
@@ -79,18 +74,23 @@ def _cost(costs, seen, now):
     return [f"{costs.hours:.1f} hours so far, about ${costs.dollars:.2f} for the machine (list price, without storage)"]
 
 
-def _job(settings, job, now):
-    if job is None:
+def _job(settings, job, is_fresh, now):
+    state = (job or {}).get("state", "absent")
+    if state == "absent":
         return [f"none yet; start one: {settings.command('pretrain')}"]
-    state = job.get("state", "unknown")
-    if state == "running" and job.get("started"):
-        state += f" for {duration(now - job['started'])}"
-    if state == "ended":
-        rc = job.get("rc")
-        state = "done" if rc == 0 else f"ended with status {rc}; see {settings.command('logs')}"
-    lines = [f"{settings.run}: {state}"]
-    if job.get("updated") and now - job["updated"] > 120:
-        lines.append(f"as of {duration(now - job['updated'])} ago")
+    what = f"{job.get('verb', 'job')} {settings.run}: "
+    started = machine.seconds(job.get("started") or "")
+    if state in ("running", "stopping"):
+        what += state if started is None else f"{state} for {duration(now - started)}"
+    elif state == "failed":
+        what += f"failed with status {job.get('exit_status')}; why: {settings.command('logs')}"
+    elif state == "died":
+        what += f"died without a word, as when the machine is out of memory; see {settings.command('logs')}"
+    else:
+        what += state
+    lines = [what]
+    if not is_fresh:
+        lines.append(f"as the bucket has it, of {_ago(job.get('time') or '', now)} ago")
     return lines
 
 

@@ -54,31 +54,48 @@ def decide(sight, hang_seconds):
       nothing to look after any more, `done`, `stopped` or `failed`.
     """
     job = sight.job or {}
+    job_state = job.get("state", "absent")
     hangs = sight.idle > hang_seconds
     state = sight.machine.state
-    if job.get("state") == "ended" and job.get("rc") == 0 and (sight.answers or state != tpu.READY):
-        return "done", "the job is done"
+    if sight.answers or state != tpu.READY:
+        if job_state == "finished":
+            return "done", "the job is done"
+        if job_state == "stopped" and job.get("stop_requested"):
+            return "stopped", "it was stopped by make stop"
     if state in tpu.COMING:
         return ("recreate", f"it is {state} and does not get ready") if hangs else ("wait", f"it is {state}")
     if state != tpu.READY:
         return "recreate", f"it is {state}"
     if not sight.answers:
         return ("recreate", "it does not answer and makes no steps") if hangs else ("wait", "it does not answer")
-    if sight.job is None:
-        return "restart", "there is no job on it"
-    if job["state"] == "ended":
-        if job.get("stopped"):
-            return "stopped", "it was stopped by make stop"
-        if job["rc"] == _EXIT_USAGE:
-            return "failed", "the program refuses its settings, which a restart does not change"
-        return "restart", f"the job ended with status {job['rc']}"
-    if job["state"] != "running":
-        return "restart", f"the job {job['state']}"
+    if job_state == "failed" and job.get("exit_status") == _EXIT_USAGE:
+        return "failed", "the program refuses its settings, which a restart does not change"
+    if job_state not in ("running", "stopping"):
+        status = f" with status {job['exit_status']}" if job_state == "failed" else ""
+        return "restart", "there is no job on it" if job_state == "absent" else f"the job {job_state}{status}"
     if hangs and not sight.machine.is_healthy:
         return "recreate", f"no new step, and it is {sight.machine.complaint}"
     if hangs:
         return "restart", f"no new step for {sight.idle / 60:.0f} minutes"
     return "wait", ""
+
+
+def life(job, record):
+    """What changes as long as a run is alive: the step while it trains, else whatever the job logs.
+
+    Args:
+      job: state of the job, as `scripts/vm/job.py` tells it, or None.
+      record: the content of the training's `run.json`.
+    """
+    step, starts = record.get("step"), record.get("starts") or [{}]
+    total = record.get("settings", {}).get("num_train_steps")
+    makes_steps = (
+        record.get("status") == "running"
+        and step is not None
+        and starts[-1].get("time", "") >= record.get("start", "")
+        and starts[-1].get("step") != step != total
+    )
+    return (step, len(starts)) if makes_steps else (step, len(starts), (job or {}).get("log_size"))
 
 
 def main(settings, gcloud):
@@ -116,6 +133,7 @@ class Watch:
         self._ledger = ledger.Ledger(settings, gcloud)
         self._ledger_saved = 0.0
         self._step = None
+        self._life = None
         self._moved = time.monotonic()
         self._checkpoint = self._newest_checkpoint()
         self._restarts = 0
@@ -131,7 +149,7 @@ class Watch:
                 if self._is_over_limit():
                     return self._stop_everything()
                 action, why = decide(sight, self._settings.hang_minutes * 60)
-                if action == "restart" and self._hung and sight.job and sight.job["state"] == "running":
+                if action == "restart" and self._hung and _runs(sight):
                     action = "recreate"  # a restart has not helped
                 self._say(f"{action}: {why}" if why else self._progress(sight))
                 if action in ("done", "stopped", "failed"):
@@ -152,20 +170,14 @@ class Watch:
     def _look(self):
         """What there is to be seen now."""
         seen = machine.look(self._settings, self._gcloud)
-        job, answers = None, False
-        if seen.state == tpu.READY:
-            try:
-                job, answers = jobs.on_vm(self._settings, self._gcloud), True
-            except CloudError as e:
-                if e.kind != "unreachable":
-                    raise
-        if not answers:
-            job = jobs.in_bucket(self._settings, self._gcloud)
-        step = (job or {}).get("step")
-        if step is not None and step != self._step:
-            if self._step is not None:
-                self._hung = False
-            self._step, self._moved = step, time.monotonic()
+        job, answers = jobs.look(self._settings, self._gcloud, seen.state == tpu.READY)
+        record = jobs.training(self._settings, self._gcloud)
+        step, alive = record.get("step"), life(job, record)
+        if step is not None and self._step is not None and step > self._step:
+            self._hung = False
+        if alive != self._life:
+            self._moved = time.monotonic()
+        self._step, self._life = step, alive
         return Sight(seen, job, answers, time.monotonic() - self._moved)
 
     def _account(self, sight):
@@ -194,7 +206,7 @@ class Watch:
         if action == "recreate":
             self._bring_back(sight.machine)
             self._hung = False
-        elif sight.job and sight.job["state"] == "running":
+        elif _runs(sight):
             self._hung = True
             stop.stop(settings, self._gcloud)
         self._pause(self._restarts - 1)
@@ -290,8 +302,7 @@ class Watch:
         return max((int(re.search(r"-(\d+)\.index$", name)[1]) for name in names), default=0)
 
     def _progress(self, sight):
-        step = sight.job.get("step") if sight.job else None
-        return f"the job runs, {'no step yet' if step is None else f'step {step}'}, {self._costs()}"
+        return f"the job runs, {'no step yet' if self._step is None else f'step {self._step}'}, {self._costs()}"
 
     def _costs(self):
         dollars = f" and about ${self._ledger.dollars:.2f}" if self._ledger.dollars else ""
@@ -303,3 +314,7 @@ class Watch:
             comment = "# " if self._settings.dry_run else ""
             print(f"{comment}{time.strftime('%H:%M:%S')} {self._settings.vm}: {text}", flush=True)
         self._said = text
+
+
+def _runs(sight):
+    return (sight.job or {}).get("state") in ("running", "stopping")
