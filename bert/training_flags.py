@@ -19,16 +19,20 @@ def define():
     flags.DEFINE_integer("seed", 12345, "Seed of initialisation, dropout, order of examples and masking.")
     flags.DEFINE_integer("log_steps", 100, "Steps between two reports of progress.", lower_bound=1)
 
+    define_device()
+    flags.DEFINE_alias("model_dir", "output_dir")
+    flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
+
+
+def define_device():
+    """Defines the flags that say where to compute."""
     flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU; implied by --tpu_name and --master.")
     flags.DEFINE_string("tpu_name", None, "Cloud TPU: a name, an address grpc://..., or `local` on a TPU VM.")
     flags.DEFINE_string("tpu_zone", None, "Zone of the Cloud TPU. Default: this machine's.")
     flags.DEFINE_string("gcp_project", None, "Project of the Cloud TPU. Default: this machine's.")
     flags.DEFINE_string("master", None, "Address of the TPU, instead of --tpu_name.")
     flags.DEFINE_integer("num_tpu_cores", 8, "Number of TPU cores. Unless it is given, as many as the TPU has.")
-
-    flags.DEFINE_alias("model_dir", "output_dir")
     flags.DEFINE_alias("tpu", "tpu_name")
-    flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
 
 
 def define_evaluation(best_metric, best_metric_help):
