@@ -13,7 +13,7 @@ from scripts.cloud.errors import PASSING, CloudError, UsageError, classify, fail
 from scripts.cloud.settings import MANAGED_BY
 
 # What a dry run takes for the usual answers.
-_READY = {"state": "READY"}
+_READY = {"state": "READY", "acceleratorType": "v3-8", "schedulingConfig": {"spot": True}}
 _ACTIVE = {"state": {"state": "ACTIVE"}}
 _BUCKET = {"location": ""}
 _PAUSES = (2, 8)
@@ -90,8 +90,10 @@ class Gcloud:
         argv = ["gcloud", "compute", "tpus", "tpu-vm", "list", *self._project()]
         if labelled:
             argv.append(f"--filter=labels.managed-by={MANAGED_BY}")
-        name = f"projects/{self.settings.project or '-'}/locations/{self.settings.zone or '-'}/nodes/"
-        assumed = [{"name": name + (self.settings.tpu_name or "my-tpu"), "labels": {"managed-by": MANAGED_BY}}]
+        name = (
+            f"projects/my-project/locations/{self.settings.zone or 'ZONE'}/nodes/{self.settings.tpu_name or 'my-tpu'}"
+        )
+        assumed = [{"name": name, "labels": self.settings.labels, **_READY}]
         return self._of_all_zones(argv, "listing the TPUs", assumed if labelled else [])
 
     def queued_create(self):

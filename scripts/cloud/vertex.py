@@ -6,6 +6,7 @@ it, as of 2026.
 """
 
 import dataclasses
+import datetime
 import glob
 import hashlib
 import json
@@ -20,14 +21,15 @@ from scripts.cloud.gcloud import quoted
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What scripts/vertex/gcloudignore lets into the image.
-_CONTENT = ("Makefile", "requirements.txt", "bert", "data", "scripts")
+CONTENT = ("Makefile", "requirements.txt", "bert", "data", "scripts")
 _PATHS = ("CORPUS", "EVAL_CORPUS", "VOCAB", "CONFIG", "RECIPE", "INIT", "DATA_DIR")
 _BASE = "python:3.10-slim-bookworm"
 _POD_BASE = "us-docker.pkg.dev/vertex-ai/training/tf-tpu-pod-base-cp310:latest"
 _ENDED = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED")
-_SUCCEEDED = _ENDED[0]
 _PAUSE_SECONDS = 10
-_PATIENCE = 5  # times in a row that the log cannot be had
+_LAG_SECONDS = 5  # that a line of the log may take until it can be read
+_UNPRINTABLE = re.compile("[^ -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+EXIT_FAILED = 3
 
 
 def main(settings, gcloud):
@@ -41,11 +43,9 @@ def main(settings, gcloud):
         if job.get("labels", {}).get("run") == settings.labels["run"] and job.get("state") not in _ENDED
     ]
     if active:
-        name = active[0]["name"]
-        prompt.say(settings, f"A job of the run {settings.run} is {_state(active[0])} already; its log follows.")
-    else:
-        name = _submit(settings, gcloud)
-    return _follow(settings, gcloud, name)
+        prompt.say(settings, f"A job of the run {settings.run} is {_state(active[0])} already.")
+        return _follow(settings, gcloud, active[0]["name"], since=_minutes_ago(10))
+    return _follow(settings, gcloud, _submit(settings, gcloud))
 
 
 def machine(generation, cores):
@@ -102,7 +102,9 @@ def as_yaml(value, indent=0):
             # A list's entry begins on the line of its hyphen.
             lines.append(f"{head}\n{inner}" if isinstance(value, dict) else f"- {inner.lstrip()}")
         else:
-            lines.append(f"{head} {json.dumps(entry, ensure_ascii=False)}\n")
+            # A text of JSON is one of YAML, but for what YAML does not take for printable.
+            text = _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(entry, ensure_ascii=False))
+            lines.append(f"{head} {text}\n")
     return "".join(" " * indent + line for line in lines)
 
 
@@ -113,7 +115,7 @@ def _submit(settings, gcloud):
         prompt.confirm(settings, f"Submit {settings.job_file} to Vertex AI in {gcloud.region}, as {settings.run}")
     else:
         on_demand = dataclasses.replace(settings, on_demand=True)  # Vertex AI has TPUs of no other kind
-        image = settings.container or _image_address(settings, gcloud)
+        image = settings.container or image_address(settings, gcloud)
         text = as_yaml(job(settings, image, settings.program, _seconds(on_demand)))
         what = f"Train {settings.run} on Vertex AI, on a {settings.tpu_type.name} in {gcloud.region}"
         prompt.confirm(settings, f"{what}: {prices.describe(on_demand)}, and Vertex AI's own fee, until it ends")
@@ -132,13 +134,13 @@ def _check(settings):
     """Refuses what would fail only when the job is under way."""
     if settings.tpu_type.generation not in ("v2", "v3"):
         raise UsageError(
-            f"TPU_TYPE={settings.tpu_type.name}: of the TPUs of Vertex AI only v2 and v3 can run TPUEstimator. Use v2-8, "
-            "v3-8 or one of their pod slices, or a TPU VM of your own: make cloud-up."
+            f"TPU_TYPE={settings.tpu_type.name}: of the TPUs of Vertex AI only v2 and v3 can run TPUEstimator. Use "
+            "v2-8, v3-8 or one of their pod slices, or a TPU VM of your own: make cloud-up."
         )
     for name in _PATHS:
         value = settings.program.get(name, "")
         here = [] if "://" in value else glob.glob(value) or glob.glob(f"{value}.index")  # a checkpoint is a prefix
-        in_image = any(pathlib.Path(path).resolve().is_relative_to(ROOT / part) for path in here for part in _CONTENT)
+        in_image = any(pathlib.Path(path).resolve().is_relative_to(ROOT / part) for path in here for part in CONTENT)
         if here and (settings.tpu_type.is_pod or not in_image):
             raise UsageError(
                 f"{name}={value} is on this machine, which a job of Vertex AI cannot see. Copy it to the bucket and "
@@ -155,10 +157,10 @@ def _seconds(settings):
     return round(min(hours) * 3600) if hours else None
 
 
-def _image_address(settings, gcloud):
+def image_address(settings, gcloud):
     """Address of the image of this code, whose tag follows from all that is in it."""
     digest = hashlib.sha256()
-    for content in _CONTENT:
+    for content in CONTENT:
         for path in sorted([ROOT / content, *(ROOT / content).rglob("*")]):
             if path.is_file() and "__pycache__" not in path.parts:
                 digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
@@ -176,37 +178,49 @@ def _make_image(settings, gcloud, image):
         raise CloudError("the image could not be made; the lines above say why.")
 
 
-def _follow(settings, gcloud, name):
+def _follow(settings, gcloud, name, since=""):
     """Shows the log until the job has ended, and returns the status that its program ended with."""
     prompt.say(settings, f"The log of {name} follows; Ctrl-C leaves the job alone.")
-    unheard = 0
+    shown = set()
     try:
         while True:
-            unheard = unheard + 1 if gcloud.shell.attach(gcloud.custom_job_log(name)) else 0
             found = gcloud.custom_job_describe(name)
             if found is None:
                 raise CloudError(f"the job {name} does not exist any more.")
-            if found.get("state") in _ENDED:
-                break
-            if unheard == _PATIENCE:
-                raise CloudError(f"the log cannot be followed. The job goes on: {settings.command('vertex')}")
+            ended = found.get("state") in _ENDED
+            if ended:
+                gcloud.shell.sleep(_LAG_SECONDS)
+            for entry in gcloud.custom_job_log(name, since):
+                if entry["insertId"] not in shown:
+                    print(entry.get("textPayload") or entry.get("jsonPayload", {}).get("message", ""), flush=True)
+                    shown.add(entry["insertId"])
+                since = entry["timestamp"]
+            if ended:
+                return _status(settings, found)
             gcloud.shell.sleep(_PAUSE_SECONDS)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, CloudError):
         print(
-            f"\nThe job goes on. Follow it again: {settings.command('vertex')}\n"
+            f"\nThe job is left alone. Follow it again: {settings.command('vertex')}\n"
             f"End it: {quoted(gcloud.custom_job_cancel(name))}",
             flush=True,
         )
         raise
-    if found["state"] == _SUCCEEDED:
+
+
+def _status(settings, found):
+    """The exit status of a job that has ended."""
+    if found["state"] == _ENDED[0]:
         prompt.say(settings, f"The job is done. Results: {settings.out}")
         return 0
     message = f"the job ended as {_state(found)}: {found.get('error', {}).get('message', 'no reason is given')}"
     status = re.search(r"non-zero status of (\d+)", message)
-    if status is None:
-        raise CloudError(message)
     print(f"vertex: {message}", file=sys.stderr, flush=True)
-    return int(status[1])
+    return int(status[1]) if status else EXIT_FAILED
+
+
+def _minutes_ago(minutes):
+    then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(minutes=minutes)
+    return then.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _state(found):

@@ -4,9 +4,10 @@
 
 The real gcloud talks to it unchanged, by environment variables only (see `environment`): all of Google's hosts are
 reached through its proxy, and nothing leaves the machine. It knows the Cloud TPU API v2 (nodes, queued resources,
-operations), Compute Engine (instances, metadata), Service Usage, Resource Manager, Vertex AI custom jobs and Cloud
-Logging as far as the verbs need them. Names follow https://cloud.google.com/tpu/docs/reference/rest and
-https://cloud.google.com/compute/docs/reference/rest. Machines are made by `fake_vm`.
+operations), Compute Engine (instances, metadata), Service Usage, Resource Manager, Vertex AI custom jobs, Cloud
+Logging, Cloud Build and Artifact Registry as far as the verbs need them. Names follow
+https://cloud.google.com/tpu/docs/reference/rest and https://cloud.google.com/compute/docs/reference/rest. Machines are
+made by `fake_vm`.
 
 Beside `/_sim/faults`, `/_sim/log` and `/_sim/reset` of `gcs_server` there are, over plain HTTP:
 
@@ -79,8 +80,11 @@ class Cloud:
         self.services = ["compute.googleapis.com", "storage.googleapis.com", "tpu.googleapis.com"]
         self.project_permissions = None  # those that the caller has; None: all
         self.job_states = ["JOB_STATE_PENDING", "JOB_STATE_RUNNING", "JOB_STATE_SUCCEEDED"]  # one for each look
+        self.job_error = None  # of jobs that have ended, such as {"code": 9, "message": "..."}
+        self.build_status = "SUCCESS"
         # What exists, by full name.
         self.nodes, self.queued, self.instances, self.jobs, self.operations = {}, {}, {}, {}, {}
+        self.builds, self.repositories = {}, {}  # the latter with the tags of their images
         self.project_metadata, self.failures = [], []
 
     def view(self):
@@ -109,6 +113,8 @@ class GoogleApis(gcs_server.Api):
             "iam": self._iam,
             "aiplatform": self._aiplatform,
             "logging": self._logging,
+            "cloudbuild": self._cloudbuild,
+            "artifactregistry": self._artifactregistry,
         }
 
     def reset(self):
@@ -532,6 +538,7 @@ class GoogleApis(gcs_server.Api):
             job["state"] = states[states.index(job["state"]) + 1]
         if job["state"] == states[-1]:
             job["endTime"] = _now()
+            job.update({"error": self.cloud.job_error} if self.cloud.job_error else {})
         return seen
 
     def _logging(self, request, path):
@@ -542,6 +549,56 @@ class GoogleApis(gcs_server.Api):
         resource = {"type": "ml_job", "labels": {"job_id": job[1], "task_name": "workerpool0-0"}}
         entry = {"insertId": "1", "logName": "projects/p/logs/workerpool0-0", "timestamp": _now(), "severity": "INFO"}
         return {"entries": [{**entry, "resource": resource, "textPayload": "step 1 of 2", "labels": {}}]}
+
+    def _artifactregistry(self, request, path):
+        """Repositories of images, and the tags that builds have put there."""
+        repositories, name = self.cloud.repositories, "/".join(path[1:7])
+        done = {"name": f"{'/'.join(path[1:5])}/operations/1", "done": True, "response": {}}
+        if path[5] == "operations":
+            return done
+        if len(path) == 6 and request.method == "POST":
+            name = f"{name}/{request.query['repositoryId']}"
+            if name in repositories:
+                raise ApiError(409, "the repository already exists")
+            repositories[name] = {"labels": request.json().get("labels", {}), "tags": []}
+            return done
+        if len(path) == 6:
+            return {
+                "repositories": [{"name": name, "format": "DOCKER", **about} for name, about in repositories.items()]
+            }
+        if name not in repositories:
+            raise ApiError(404, f"Repository '{name}' was not found")
+        if path[-1] == "tags":
+            package = "/".join(path[1:-1])
+            tags = repositories[name]["tags"]
+            return {"tags": [{"name": f"{package}/tags/{tag}"} for image, tag in tags if package.endswith(f"/{image}")]}
+        if request.method == "DELETE":
+            del repositories[name]
+            return done
+        return {"name": name, "format": "DOCKER", "labels": repositories[name]["labels"]}
+
+    def _cloudbuild(self, request, path):
+        """Builds, which have ended as soon as they are looked at."""
+        builds = self.cloud.builds
+        if request.method == "POST":
+            build = {**request.json(), "id": f"build-{next(self._ids)}", "projectId": path[2], "status": "WORKING"}
+            build.update(createTime=_now(), logUrl="https://console.cloud.google.com/cloud-build")
+            builds[build["id"]] = build
+            bucket, _, folder = build["logsBucket"].partition("://")[2].partition("/")
+            log = "/".join(filter(None, [folder, f"log-{build['id']}.txt"]))
+            self.store.put(bucket, log, b"Step 1 : FROM\n", {}, {}, request.base)
+            return {"name": f"operations/{build['id']}", "metadata": {"build": build}}
+        build = builds[path[-1]]
+        if build["status"] == "WORKING":
+            build["status"] = self.cloud.build_status
+            for image in build["images"] if build["status"] == "SUCCESS" else ():
+                for variable, value in build.get("substitutions", {}).items():
+                    image = image.replace(f"${variable}", value)
+                host, project, repository, rest = image.split("/")
+                location = host.partition("-docker.")[0]
+                where = self.cloud.repositories[f"projects/{project}/locations/{location}/repositories/{repository}"]
+                where["tags"].append(rest.split(":"))
+        return build
 
 
 class Handler(gcs_server.Handler):
