@@ -52,7 +52,7 @@ def send_code(settings, gcloud):
     """
     archive = pack(ROOT)
     name = hashlib.sha256(archive).hexdigest()[:16]
-    url = _archive(settings, name)
+    url = code_url(settings, name)
     if settings.dry_run or not gcloud.storage_list(url):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, f"{name}.tar.gz")
@@ -73,7 +73,7 @@ def set_up(settings, gcloud, code):
     Raises:
       CloudError: the machine cannot be reached or set up.
     """
-    url = _archive(settings, code)
+    url = code_url(settings, code)
     script = quoted(["bash", "-c", _RECEIVE.read_text(encoding="utf-8"), "receive", settings.run, code, url])
     result = VM(settings, gcloud).run(script, timeout=_RECEIVE_SECONDS)
     if not result.ok:
@@ -82,7 +82,8 @@ def set_up(settings, gcloud, code):
         raise failure(f"setting up {settings.vm}", result.stderr)
 
 
-def _archive(settings, code):
+def code_url(settings, code):
+    """Place of a code in the bucket."""
     return f"{settings.prefix}/code/{code}.tar.gz"
 
 
