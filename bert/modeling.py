@@ -136,6 +136,8 @@ class BertModel:
         token_type_ids=None,
         use_one_hot_embeddings=False,
         scope=None,
+        position_ids=None,
+        pooled_places=None,
     ):
         """Builds the graph of the encoder.
 
@@ -143,11 +145,16 @@ class BertModel:
           config: a `BertConfig`.
           is_training: whether dropout is applied.
           input_ids: int32 tensor [batch_size, seq_length] of token ids.
-          input_mask: int32 tensor [batch_size, seq_length], 1 for tokens, 0 for padding; default: all ones.
+          input_mask: int32 tensor [batch_size, seq_length], 1 for tokens, 0 for padding; default: all ones. Or
+            [batch_size, seq_length, seq_length], 1 where the token of the second index may look at that of the third.
           token_type_ids: int32 tensor [batch_size, seq_length] of segment ids; default: all zeros.
           use_one_hot_embeddings: look words up by a matrix product with one-hot vectors, which can pay on a
             TPU and is slow elsewhere.
           scope: variable scope; default "bert".
+          position_ids: int32 tensor [batch_size, seq_length], below seq_length, the position of each token in its
+            text; default: its place in the row.
+          pooled_places: int32 tensor [n] of places in the batch, row * seq_length + place in the row, whose vectors
+            are pooled; default: the first of each row.
 
         Raises:
           InputError: the config describes no model, or the sequence is longer than its positions.
@@ -179,12 +186,13 @@ class BertModel:
                     initializer_range=config.initializer_range,
                     max_position_embeddings=config.max_position_embeddings,
                     dropout_prob=hidden_dropout_prob,
+                    position_ids=position_ids,
                 )
             with tf.variable_scope("encoder"):
                 self.all_encoder_layers = transformer_model(
                     self.embedding_output,
-                    # Every position may look at the same ones, so one row of the mask serves them all.
-                    attention_mask=tf.expand_dims(input_mask, 1),  # [batch, 1, seq]
+                    # Where every position may look at the same ones, one row of the mask serves them all.
+                    attention_mask=tf.expand_dims(input_mask, 1) if input_mask.shape.ndims == 2 else input_mask,
                     hidden_size=config.hidden_size,
                     num_hidden_layers=config.num_hidden_layers,
                     num_attention_heads=config.num_attention_heads,
@@ -197,15 +205,19 @@ class BertModel:
                 )
             self.sequence_output = self.all_encoder_layers[-1]
             with tf.variable_scope("pooler"):
+                if pooled_places is None:
+                    first = self.sequence_output[:, 0]  # [batch, hidden]
+                else:
+                    first = tf.gather(reshape_to_matrix(self.sequence_output), pooled_places)  # [n, hidden]
                 self.pooled_output = dense(
-                    self.sequence_output[:, 0],  # [batch, hidden]
+                    first,
                     config.hidden_size,
                     activation=tf.tanh,
                     initializer_range=config.initializer_range,
                 )
 
     def get_pooled_output(self):
-        """Returns the pooler's output for the first token, float [batch_size, hidden_size]."""
+        """Returns the pooler's output for each first token, float [batch_size, hidden_size]."""
         return self.pooled_output
 
     def get_sequence_output(self):
@@ -440,6 +452,7 @@ def embedding_postprocessor(
     initializer_range=0.02,
     max_position_embeddings=512,
     dropout_prob=0.1,
+    position_ids=None,
 ):
     """Adds segment and position embeddings to word embeddings, then normalises and applies dropout.
 
@@ -454,6 +467,7 @@ def embedding_postprocessor(
       initializer_range: standard deviation of the initial tables.
       max_position_embeddings: rows of the position table: the longest sequence allowed.
       dropout_prob: dropout of the result.
+      position_ids: int32 tensor [batch_size, seq_length], below seq_length; default: each token's place in its row.
 
     Returns:
       Float tensor of the shape of `input_tensor`.
@@ -489,7 +503,11 @@ def embedding_postprocessor(
             initializer=create_initializer(initializer_range),
             use_resource=True,
         )
-        output += tf.slice(position_table, [0, 0], [seq_length, -1])  # [seq, width], the same for each row
+        positions = tf.slice(position_table, [0, 0], [seq_length, -1])  # [seq, width]
+        if position_ids is not None:
+            one_hot_ids = tf.one_hot(tf.reshape(position_ids, [-1]), seq_length)
+            positions = tf.reshape(tf.matmul(one_hot_ids, positions), [batch_size, seq_length, width])
+        output += positions
     return layer_norm_and_dropout(output, dropout_prob)
 
 
