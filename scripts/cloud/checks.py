@@ -1,11 +1,9 @@
 """What can be checked before anything is made: a line each, with the command that mends it."""
 
-import glob
 import json
-import os
 import pathlib
 
-from scripts.cloud import buckets, prompt
+from scripts.cloud import buckets, prompt, sync
 from scripts.cloud.errors import CloudError, UsageError
 
 EXIT_FAILED = 2
@@ -76,7 +74,7 @@ def _tpu_type(settings, gcloud):
             f"{gcloud.zone} does not offer {name}, but {' '.join(usable) or 'nothing that could be used'}",
             "TPU_TYPE=..., or a ZONE of: gcloud compute tpus locations list",
         )
-    return f"{gcloud.zone} offers {name}: {settings.tpu_type.cores} cores, {settings.tpu_type.hosts} machine(s)"
+    return f"{gcloud.zone} offers {name}: {settings.tpu_type.cores} cores"
 
 
 def _image(settings, gcloud):
@@ -104,17 +102,17 @@ def _bucket(settings, gcloud):
 
 def _data(settings, gcloud):
     """Whether what the variables name is there."""
+    sync.plan(settings)  # complains of what is missing on this machine
     found = []
-    for variable in ("CORPUS", "EVAL_CORPUS", "VOCAB", "CONFIG", "INIT", "DATA_DIR"):
-        value = settings.program.get(variable, "")
-        if not value or (variable == "CONFIG" and "/" not in value and not value.endswith(".json")):
+    for name in ("CORPUS", "EVAL_CORPUS", "VOCAB", "CONFIG", "INIT", "DATA_DIR"):
+        value = settings.program.get(name)
+        if not value:
             continue
-        for path in value.split(",") if variable in ("CORPUS", "EVAL_CORPUS") else [value]:
-            pattern = f"{path}*" if variable == "INIT" else path  # a checkpoint is named without its suffixes
-            there = gcloud.storage_list(pattern) if path.startswith("gs://") else glob.glob(os.path.expanduser(pattern))
-            if not there and not settings.dry_run:
-                raise Unmet(f"{variable}={path} does not exist")
-        found.append(variable)
+        for path in value.split(",") if name in ("CORPUS", "EVAL_CORPUS") else [value]:
+            pattern = f"{path}*" if name == "INIT" else path  # a checkpoint is named without its suffixes
+            if path.startswith("gs://") and not gcloud.storage_list(pattern) and not settings.dry_run:
+                raise Unmet(f"{name}={path} does not exist")
+        found.append(name)
     return f"{', '.join(found)} found" if found else "the sample corpus that comes with the code"
 
 

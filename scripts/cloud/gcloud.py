@@ -224,13 +224,21 @@ class Gcloud:
         verb = ["gcloud", "storage", "buckets", "delete"] if _gcloud_storage() else ["gsutil", "rb"]
         self._remove([*verb, self.settings.bucket], f"deleting {self.settings.bucket}")
 
-    def storage_sync(self, source, target, what):
-        """Copies what is new or changed from a folder here to one of the bucket; nothing is deleted there."""
+    def storage_sync(self, source, target, exclude, recursive):
+        """Copies what is new or changed from a folder here to one of the bucket; nothing is deleted there.
+
+        Args:
+          source: folder here; symbolic links in it are left out.
+          target: folder of the bucket.
+          exclude: regular expression of paths in the folder that stay, matched from their start.
+          recursive: whether folders in it are copied too.
+        """
         if _gcloud_storage():
-            argv = ["gcloud", "storage", "rsync", "--recursive", "--checksums-only", source, target]
+            argv = ["gcloud", "storage", "rsync", "--checksums-only", f"--exclude={exclude}"]
+            argv += ["--recursive"] if recursive else []
         else:
-            argv = ["gsutil", "-m", "rsync", "-r", "-c", source, target]
-        self._must(argv, what, timeout=None)
+            argv = ["gsutil", "-m", "rsync", "-c", "-x", exclude] + (["-r"] if recursive else [])
+        self._must([*argv, source, target], f"copying {source} to {target}", timeout=None)
 
     def storage_upload(self, path, url):
         """Copies a file to the bucket."""

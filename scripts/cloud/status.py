@@ -2,7 +2,7 @@
 
 import time
 
-from scripts.cloud import jobs, ledger, lock, machine, tpu
+from scripts.cloud import jobs, ledger, lock, machine, prompt, tpu
 from scripts.cloud.errors import CloudError
 from scripts.cloud.prompt import duration
 
@@ -14,43 +14,43 @@ def main(settings, gcloud):
     """Prints what can be found out; what cannot is said to be unknown."""
     settings.need("VM")
     now = time.time()
-    seen = _part("machine", lambda: machine.look(settings, gcloud))
+    seen = _part(settings, "machine", lambda: machine.look(settings, gcloud))
     if seen is not None:
-        _print("machine", _machine(settings, seen, now))
+        _print(settings, "machine", _machine(settings, seen, now))
     if settings.bucket:
-        costs = _part("cost", lambda: ledger.Ledger(settings, gcloud))
+        costs = _part(settings, "cost", lambda: ledger.Ledger(settings, gcloud))
         if costs is not None:
-            _print("cost", _cost(costs, seen, now))
-        watch = _part("watch", lambda: lock.holder(settings, gcloud))
+            _print(settings, "cost", _cost(costs, seen, now))
+        watch = _part(settings, "watch", lambda: lock.holder(settings, gcloud))
         if watch:
-            _print("watch", [f"looked after by {watch['owner']} on {watch['host']} since {watch['start']}"])
+            _print(settings, "watch", [f"looked after by {watch['owner']} on {watch['host']} since {watch['start']}"])
     is_ready = seen is not None and seen.state == tpu.READY
-    known = _part("job", lambda: jobs.look(settings, gcloud, is_ready))
+    known = _part(settings, "job", lambda: jobs.look(settings, gcloud, is_ready))
     if known is not None:
-        _print("job", _job(settings, *known, now))
+        _print(settings, "job", _job(settings, *known, now))
     if settings.out.startswith("gs://"):
-        record = _part("training", lambda: jobs.training(settings, gcloud))
+        record = _part(settings, "training", lambda: jobs.training(settings, gcloud))
         if record:
-            _print("training", _training(record, now))
-        results = _part("evaluation", lambda: gcloud.storage_cat(f"{settings.out}/eval_results.txt"))
+            _print(settings, "training", _training(record, now))
+        results = _part(settings, "evaluation", lambda: gcloud.storage_cat(f"{settings.out}/eval_results.txt"))
         if results:
-            _print("evaluation", [", ".join(line.strip() for line in results.strip().splitlines())])
+            _print(settings, "evaluation", [", ".join(line.strip() for line in results.strip().splitlines())])
 
 
-def _part(name, ask):
+def _part(settings, name, ask):
     """The answer to a question; None, after saying why, if there is none."""
     try:
         return ask()
     except CloudError as e:
         if e.kind in _HOPELESS:
             raise
-        _print(name, [f"unknown: {e}"])
+        _print(settings, name, [f"unknown: {e}"])
     return None
 
 
-def _print(name, lines):
+def _print(settings, name, lines):
     for i, line in enumerate(lines):
-        print(f"{name if i == 0 else '':<10} {line}", flush=True)
+        prompt.say(settings, f"{name if i == 0 else '':<10} {line}")
 
 
 def _machine(settings, seen, now):
