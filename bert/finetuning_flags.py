@@ -110,6 +110,13 @@ def schedule(values, count):
       count: number of training examples; None without training.
     """
     if count is None:
-        return Schedule(values.train_batch_size, values.learning_rate, 1, 0)
-    steps = values.num_train_steps or max(1, int(count / values.train_batch_size * values.num_train_epochs))
-    return Schedule(values.train_batch_size, values.learning_rate, steps, int(steps * values.warmup_proportion))
+        steps = 1
+    else:
+        steps = values.num_train_steps or max(1, int(count / values.train_batch_size * values.num_train_epochs))
+    return Schedule(
+        values.train_batch_size,
+        values.learning_rate,
+        steps,
+        int(steps * values.warmup_proportion),
+        **training_flags.schedule_options(values),
+    )

@@ -59,4 +59,4 @@ def _linear(x, num_outputs):
         use_resource=True,
     )
     bias = tf.get_variable("output_bias", [num_outputs], initializer=tf.zeros_initializer(), use_resource=True)
-    return tf.tensordot(x, weights, [[-1], [1]]) + bias
+    return tf.tensordot(tf.cast(x, tf.float32), weights, [[-1], [1]]) + bias

@@ -4,7 +4,9 @@ Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Langua
 https://arxiv.org/abs/1810.04805. The names, signatures, variable names and initialisation are those of the
 original TensorFlow 1 code, so that its callers and its checkpoints work unchanged.
 
-Weights are always float32. Every function computes in the dtype of the tensor it is given.
+Variables are always float32. Every function computes in the dtype of the tensor it is given, but for the statistics
+of layer normalisation, the softmax and the losses, which are float32. So the one place that decides is where `BertModel`
+casts the encoder's input.
 """
 
 import copy
@@ -20,6 +22,8 @@ from bert.errors import InputError
 # What attention scores of padding get added: after the softmax, such positions have weight 0 in float32.
 MASKED_SCORE = -10000.0
 LAYER_NORM_EPSILON = 1e-12
+# What activations and products can be computed in.
+COMPUTE_DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
 class BertConfig:
@@ -136,6 +140,7 @@ class BertModel:
         token_type_ids=None,
         use_one_hot_embeddings=False,
         scope=None,
+        compute_dtype=tf.float32,
         position_ids=None,
         pooled_places=None,
     ):
@@ -151,6 +156,8 @@ class BertModel:
           use_one_hot_embeddings: look words up by a matrix product with one-hot vectors, which can pay on a
             TPU and is slow elsewhere.
           scope: variable scope; default "bert".
+          compute_dtype: dtype of the encoder's activations and products, and so of all outputs; see
+            `COMPUTE_DTYPES`.
           position_ids: int32 tensor [batch_size, seq_length], below seq_length, the position of each token in its
             text; default: its place in the row.
           pooled_places: int32 tensor [n] of places in the batch, row * seq_length + place in the row, whose vectors
@@ -188,6 +195,7 @@ class BertModel:
                     dropout_prob=hidden_dropout_prob,
                     position_ids=position_ids,
                 )
+                self.embedding_output = tf.cast(self.embedding_output, compute_dtype)  # [batch, seq, hidden]
             with tf.variable_scope("encoder"):
                 self.all_encoder_layers = transformer_model(
                     self.embedding_output,
@@ -254,8 +262,8 @@ def gelu(x):
     # By hand, which keeps fewer tensors and makes fewer passes over memory than the derived gradient.
     def gradient(dy):
         # Half of tanh's derivative, (1 - t^2) / 2, is 2 half (1 - half).
-        slope = x * (2 * scale + 6 * scale * cubic * x_squared)
-        return dy * (half + half * (1.0 - half) * slope)
+        # In this order nothing overflows in float16.
+        return dy * (half + half * (1.0 - half) * x * (2 * scale + 6 * scale * cubic * x_squared))
 
     return x * half, gradient
 
@@ -609,11 +617,11 @@ def attention_layer(
 
     # Scaling the queries costs less than scaling the scores.
     query *= 1.0 / math.sqrt(size_per_head)
-    scores = tf.matmul(query, key, transpose_b=True)  # [batch, heads, from, to]
+    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [batch, heads, from, to]
     if attention_mask is not None:
-        allowed = tf.cast(tf.expand_dims(attention_mask, 1), scores.dtype)  # [batch, 1, from or 1, to]
+        allowed = tf.cast(tf.expand_dims(attention_mask, 1), tf.float32)  # [batch, 1, from or 1, to]
         scores += (1.0 - allowed) * MASKED_SCORE
-    probabilities = dropout(tf.nn.softmax(scores), attention_probs_dropout_prob)
+    probabilities = dropout(tf.cast(tf.nn.softmax(scores), value.dtype), attention_probs_dropout_prob)
     context = tf.matmul(probabilities, value)  # [batch, heads, from, size_per_head]
     context = tf.transpose(context, [0, 2, 1, 3])  # [batch, from, heads, size_per_head]
     if do_return_2d_tensor:

@@ -5,7 +5,9 @@ import tensorflow.compat.v1 as tf
 from bert import modeling, replicas
 
 
-def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights):
+def get_masked_lm_output(
+    bert_config, input_tensor, output_weights, positions, label_ids, label_weights, total_weight=None
+):
     """Predicts the masked tokens.
 
     The loss is sum(w * nll) / (sum(w) + 1e-5) over the predictions of the global batch. Across replicas each
@@ -19,6 +21,8 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
       positions: int32 tensor [batch_size, max_predictions_per_seq], places of the masked tokens.
       label_ids: int32 tensor [batch_size, max_predictions_per_seq], the tokens that were there.
       label_weights: float tensor [batch_size, max_predictions_per_seq], 1 for predictions and 0 for padding.
+      total_weight: float scalar, what sum(w) is taken to be on this replica, if this is one of several micro-batches:
+        the mean of their sums.
 
     Returns:
       The loss (scalar), the negative log likelihood of each prediction, float32
@@ -39,7 +43,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
         logits = _logits(hidden, output_weights, output_bias)  # [predictions, vocab]
     per_example_loss = _cross_entropy(tf.reshape(label_ids, [-1]), logits)
     weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])
-    loss = _weighted_mean(per_example_loss, weights)
+    loss = _weighted_mean(per_example_loss, weights, total_weight)
     return loss, per_example_loss, tf.nn.log_softmax(logits)
 
 
@@ -98,7 +102,7 @@ def _cross_entropy(labels, logits):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.cast(labels, tf.int32), logits=logits)
 
 
-def _weighted_mean(values, weights):
+def _weighted_mean(values, weights, total_weight=None):
     """This replica's part of the weighted mean over all replicas, times their number."""
-    total_weight = replicas.sum(tf.reduce_sum(weights))
+    total_weight = replicas.sum(tf.reduce_sum(weights) if total_weight is None else total_weight)
     return replicas.count() * tf.reduce_sum(weights * values) / (total_weight + 1e-5)

@@ -55,8 +55,6 @@ flags.DEFINE_enum(
     ["off", "one_device", "mirrored", "tpu"],
     "`tpu` is --use_tpu; all others are this machine's GPU, or else its CPU.",
 )
-flags.DEFINE_enum("optimizer_type", "adamw", ["adamw"], "Optimizer.")
-flags.DEFINE_float("end_lr", 0.0, "Learning rate at the end of training: 0.", lower_bound=0.0, upper_bound=0.0)
 
 _FILES = {"train": "train.tf_record", "dev": "eval{}.tf_record", "test": "predict{}.tf_record"}
 
@@ -76,7 +74,7 @@ def main():
     _check_flags()
     # Text is read by this program, records and checkpoints by the TPU.
     paths = ("output_dir", "init_checkpoint", "predict_checkpoint_path", "train_data_path", "eval_data_path")
-    device = training_flags.choose_device(FLAGS, paths)
+    device = training_flags.choose_training_device(FLAGS, paths)
     with locking.hold(FLAGS.output_dir) as check:
         _run(device, check)
     logging.info("done: %s", FLAGS.output_dir)
@@ -115,7 +113,6 @@ def _run(device, check):
     trainer = finetuning.Finetuner(
         config,
         device,
-        schedule,
         head=head,
         init_checkpoint=init_checkpoint,
         check=check,
@@ -137,7 +134,7 @@ def _run(device, check):
         )
         summary = {}
         if FLAGS.do_train:
-            summary.update(_train(trainer, of, splits, record))
+            summary.update(_train(trainer, schedule, of, splits, record))
         if FLAGS.do_eval:
             summary["eval_metrics"] = _report_evaluation(trainer, of, splits["dev"], "train_loss" in summary)
         if FLAGS.do_train or FLAGS.do_eval:
@@ -227,10 +224,10 @@ def _find_records(meta):
     return splits
 
 
-def _train(trainer, of, splits, record):
+def _train(trainer, schedule, of, splits, record):
     """Trains; returns what is known of it for the summary."""
     data = splits["train"][0].data
-    steps = trainer.schedule.num_train_steps
+    steps = schedule.num_train_steps
     examples = steps * FLAGS.train_batch_size
     logging.info(
         "%d steps of %d examples = %.2f epochs of %d records",
@@ -268,7 +265,7 @@ def _train(trainer, of, splits, record):
         }
     elif eval_every:
         raise InputError("--eval_every is for a training that is evaluated: give --do_eval too.")
-    metrics = trainer.train(data, record, **on_the_way)
+    metrics = trainer.train(data, schedule, record, **on_the_way)
     summary = {"total_training_steps": steps}
     if metrics:
         rate = metrics.pop("examples_per_second")

@@ -101,7 +101,7 @@ def main():
     recipe_phases, config_changes = _apply_recipe()
     _check_flags()
     paths = ("output_dir", "input_file", "eval_file", "records_dir", "init_checkpoint")
-    device = training_flags.choose_device(FLAGS, paths)
+    device = training_flags.choose_training_device(FLAGS, paths)
     with locking.hold(FLAGS.output_dir) as check:
         init, config_is_its = _find_initial()
         _run(device, recipe_phases, _load_config({} if config_is_its else config_changes), init, check)
@@ -121,7 +121,14 @@ def _run(device, recipe_phases, config, init, check):
         num_workers=FLAGS.num_workers,
     )
     _fit_vocabulary(config, source.vocab_file)
-    phases = recipes.split_steps(recipe_phases, FLAGS.num_train_steps)
+    schedule = Schedule(
+        FLAGS.train_batch_size,
+        FLAGS.learning_rate,
+        FLAGS.num_train_steps,
+        FLAGS.num_warmup_steps,
+        **training_flags.schedule_options(FLAGS),
+    )
+    phases = recipes.split_steps(recipe_phases, FLAGS.num_train_steps, schedule)
     for phase in phases:
         preflight.check_config(config, phase.max_seq_length)
     preflight.check_output_dir(FLAGS.output_dir, config, source.vocab_file)
@@ -133,11 +140,9 @@ def _run(device, recipe_phases, config, init, check):
     evaluation = _evaluation_phase(phases, source, config) if FLAGS.do_eval else None
     on_the_way = _evaluations_on_the_way(phases, source, config) if FLAGS.eval_every else {}
 
-    schedule = Schedule(FLAGS.train_batch_size, FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps)
     trainer = pretraining.Pretrainer(
         config,
         device,
-        schedule,
         init_checkpoint=init_checkpoint,
         eval_batch_size=FLAGS.eval_batch_size,
         next_sentence=not FLAGS.no_nsp,
@@ -153,7 +158,13 @@ def _run(device, recipe_phases, config, init, check):
                 "model": config.to_dict(),
                 **dataclasses.asdict(schedule),
                 "phases": [
-                    {"last_step": phase.last_step, "max_seq_length": phase.max_seq_length} for phase in training_phases
+                    {
+                        "last_step": phase.last_step,
+                        "max_seq_length": phase.max_seq_length,
+                        "train_batch_size": phase.schedule.train_batch_size,
+                        "learning_rate": phase.schedule.learning_rate,
+                    }
+                    for phase in training_phases
                 ],
                 "init_checkpoint": init_checkpoint,
             },
@@ -191,7 +202,13 @@ def _apply_recipe():
                 raise InputError(f"--recipe={FLAGS.recipe} sets an unknown flag: {name}.")
             if not FLAGS[name].present:
                 FLAGS.set_default(name, value)
-        phases = recipe.phases
+        # A phase has nothing of its own that the command line gives for all.
+        given_options = {name for name in recipes.PHASE_OPTIONS if name in FLAGS and FLAGS[name].present}
+        if "learning_rate" in given_options:
+            given_options.add("warmup_proportion")
+        phases = tuple(
+            {name: value for name, value in phase.items() if name not in given_options} for phase in recipe.phases
+        )
         if not FLAGS["bert_config_file"].present:
             config_changes = recipe.config
         published = recipe.flags.get("num_train_steps")
@@ -343,7 +360,7 @@ def _describe(phases):
     description = []
     for phase in phases:
         steps = phase.last_step - phase.first_step
-        examples, available = steps * FLAGS.train_batch_size, sum(phase.counts)
+        examples, available = steps * phase.schedule.train_batch_size, sum(phase.counts)
         logging.info(
             "steps %d to %d: %d examples of length %d = %.2f epochs of %d records = %.4g tokens",
             phase.first_step,

@@ -54,7 +54,7 @@ def main():
     for wanted, name in ((FLAGS.do_train, "train_file"), (FLAGS.do_predict, "predict_file")):
         if wanted and not FLAGS[name].value:
             raise InputError(f"--{name} is needed.")
-    device = training_flags.choose_device(FLAGS, ("output_dir", "init_checkpoint"))
+    device = training_flags.choose_training_device(FLAGS, ("output_dir", "init_checkpoint"))
     with locking.hold(FLAGS.output_dir) as check:
         _run(device, check)
     logging.info("done: %s", FLAGS.output_dir)
@@ -78,7 +78,6 @@ def _run(device, check):
     trainer = finetuning.Finetuner(
         config,
         device,
-        schedule,
         head=head,
         init_checkpoint=init_checkpoint,
         check=check,
@@ -99,7 +98,7 @@ def _run(device, check):
         summary = {}
         if FLAGS.do_train:
             summary["total_training_steps"] = schedule.num_train_steps
-            metrics = trainer.train(training_data.data, record)
+            metrics = trainer.train(training_data.data, schedule, record)
             if metrics:
                 rate = metrics.pop("examples_per_second")
                 summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)

@@ -2,9 +2,11 @@
 
 A stateful generator restarts when a run is resumed, and its bits depend on the order in which threads ask
 for them. Here the bits of a dropout layer depend only on the graph's seed, on which dropout of the graph it
-is, on the global step, and on the replica.
+is, on the global step, on the replica, and on the micro-batch.
 """
 
+import contextlib
+import contextvars
 import itertools
 import struct
 import weakref
@@ -15,6 +17,22 @@ import tensorflow.compat.v1 as tf
 from bert import replicas
 
 _dropouts_in_graph = weakref.WeakKeyDictionary()
+_micro_batch = contextvars.ContextVar("micro_batch", default=(0, 1))
+
+
+@contextlib.contextmanager
+def micro_batch(index, count):
+    """Within it, random operations belong to one of several micro-batches of a step.
+
+    Args:
+      index: int32 scalar tensor, which one.
+      count: int, how many there are.
+    """
+    token = _micro_batch.set((index, count))
+    try:
+        yield
+    finally:
+        _micro_batch.reset(token)
 
 
 def next_seed():
@@ -29,8 +47,11 @@ def next_seed():
     if step is None:
         return tf.random.uniform([2], tf.int32.min, tf.int32.max, tf.int32)
     place = zlib.crc32(struct.pack("<qq", graph.seed or 0, index)) - 2**31
-    # Distinct for every step and replica; in int32 the product may wrap around, which keeps it so.
+    # Distinct for every step, replica and micro-batch; in int32 the product may wrap around, which keeps it so.
     time = tf.cast(tf.convert_to_tensor(step), tf.int32) * replicas.count() + replicas.replica_id()
+    micro_index, micro_count = _micro_batch.get()
+    if micro_count > 1:
+        time = time * micro_count + micro_index
     return tf.stack([tf.constant(place, tf.int32), time])
 
 

@@ -2,6 +2,7 @@
 
 from absl import flags
 
+from bert import modeling, optimization
 from bert.errors import InputError
 from bert.training import devices
 
@@ -11,17 +12,50 @@ def define():
     flags.DEFINE_string("output_dir", None, "Folder for checkpoints, event files and results.")
     flags.DEFINE_integer("train_batch_size", 32, "Examples per step, over all cores.", lower_bound=1)
     flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.", lower_bound=0.0)
+    flags.DEFINE_float("end_lr", 0.0, "Learning rate at the end of training.", lower_bound=0.0)
+    flags.DEFINE_float("poly_power", 1.0, "Power of the learning rate's decay: 1 is a straight line.", lower_bound=0.0)
+    flags.DEFINE_float(
+        "layerwise_lr_decay",
+        1.0,
+        "Factor of the learning rate from each layer to the one below it.",
+        lower_bound=0.0,
+        upper_bound=1.0,
+    )
+    flags.DEFINE_enum(
+        "optimizer_type",
+        optimization.ADAMW,
+        optimization.OPTIMIZERS,
+        "Optimizer. `lamb` is the paper's, with bias correction, as NVIDIA and MLPerf have it; ALBERT's has none.",
+    )
+    flags.DEFINE_float("weight_decay_rate", 0.01, "Share by which weights decay, times the rate.", lower_bound=0.0)
+    flags.DEFINE_float("adam_beta_1", 0.9, "Decay of the optimizer's first moment.", lower_bound=0.0, upper_bound=1.0)
+    flags.DEFINE_float("adam_beta_2", 0.999, "Decay of its second moment.", lower_bound=0.0, upper_bound=1.0)
+    flags.DEFINE_float("adam_epsilon", 1e-6, "What is added to the second moment's root.", lower_bound=0.0)
+    flags.DEFINE_integer(
+        "num_accumulation_steps",
+        1,
+        "Micro-batches that each core's part of a batch is cut into: as many times less memory, for the same step.",
+        lower_bound=1,
+    )
     flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1)
     flags.DEFINE_integer("keep_checkpoint_max", 5, "How many of the newest checkpoints are kept.", lower_bound=1)
     flags.DEFINE_integer(
         "iterations_per_loop", 1000, "Steps a TPU makes between two returns to the host.", lower_bound=1
     )
     flags.DEFINE_integer("seed", 12345, "Seed of initialisation, dropout, order of examples and masking.")
+    flags.DEFINE_enum(
+        "dtype",
+        "fp32",
+        list(modeling.COMPUTE_DTYPES),
+        "What activations and products are computed in: bf16 is for TPUs, newer GPUs and CPUs with avx512_bf16. "
+        "Variables and checkpoints are float32 with each.",
+    )
     flags.DEFINE_integer("log_steps", 100, "Steps between two reports of progress.", lower_bound=1)
 
     define_device()
     flags.DEFINE_alias("model_dir", "output_dir")
     flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
+    flags.DEFINE_alias("optimizer", "optimizer_type")
 
 
 def define_device():
@@ -72,6 +106,13 @@ def choose_device(values, paths):
     return device
 
 
+def choose_training_device(values, paths):
+    """As `choose_device`, for a training: it must also have the dtype that the flags ask for."""
+    device = choose_device(values, paths)
+    devices.check_dtype(device, values.dtype)
+    return device
+
+
 def check_evaluation(values, *alternatives):
     """Checks that the evaluations whose number the patience counts are asked for.
 
@@ -81,6 +122,32 @@ def check_evaluation(values, *alternatives):
     """
     if values.early_stopping_patience and not any(values[name].value for name in ("eval_every", *alternatives)):
         raise InputError("--early_stopping_patience counts the evaluations of --eval_every, which is not given.")
+
+
+def schedule_options(values):
+    """Those fields of a `bert.training.trainer.Schedule` that are flags whatever the schedule's length.
+
+    Raises:
+      InputError: the batch cannot be cut into micro-batches.
+    """
+    if values.train_batch_size % values.num_accumulation_steps:
+        raise InputError(
+            f"--train_batch_size={values.train_batch_size} is no multiple of --num_accumulation_steps="
+            f"{values.num_accumulation_steps}: the micro-batches of a batch must be of one size."
+        )
+    return {
+        "num_accumulation_steps": values.num_accumulation_steps,
+        "optimizer": {
+            "optimizer": values.optimizer_type,
+            "end_lr": values.end_lr,
+            "power": values.poly_power,
+            "layerwise_lr_decay": values.layerwise_lr_decay,
+            "weight_decay_rate": values.weight_decay_rate,
+            "beta_1": values.adam_beta_1,
+            "beta_2": values.adam_beta_2,
+            "epsilon": values.adam_epsilon,
+        },
+    }
 
 
 def estimator_options(values):
@@ -99,5 +166,6 @@ def trainer_options(values):
         "output_dir": values.output_dir,
         "seed": values.seed,
         "log_steps": values.log_steps,
+        "compute_dtype": modeling.COMPUTE_DTYPES[values.dtype],
         "estimator_options": estimator_options(values),
     }

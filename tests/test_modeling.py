@@ -123,6 +123,30 @@ def test_gradients_equal_finite_differences(hidden_act):
             assert gradient[at] == pytest.approx(expected, abs=1e-5), (name, at)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bf16", 0.06), ("fp16", 0.03)])
+def test_other_dtypes_agree_with_float32(dtype, tolerance):
+    def results(dtype):
+        graph = Graph(small_config(), compute_dtype=modeling.COMPUTE_DTYPES[dtype])
+        with graph.graph.as_default():
+            gradients = [tf.convert_to_tensor(g) for g in tf.gradients(graph.loss, graph.variables)]
+            output = tf.cast(graph.model.get_sequence_output(), tf.float32)
+            dtypes = {v.dtype.base_dtype for v in tf.global_variables()}
+        assert dtypes == {tf.float32} and {g.dtype for g in [*gradients, graph.loss]} == dtypes
+        types = {op.outputs[0].dtype for op in graph.graph.get_operations() if op.type in ("MatMul", "BatchMatMulV2")}
+        assert modeling.COMPUTE_DTYPES[dtype] in types
+        *found, loss = graph.run([*gradients, output, graph.loss])
+        return [v.op.name for v in graph.variables], found, loss
+
+    names, expected, expected_loss = results("fp32")
+    same_names, found, loss = results(dtype)
+    assert same_names == names
+    assert loss == pytest.approx(expected_loss, rel=tolerance / 10)
+    for name, one, other in zip([*names, "output"], found, expected):
+        # The softmax hides what is added to all keys, so the gradient of their bias is but rounding.
+        if not name.endswith("key/bias"):
+            assert np.linalg.norm(one - other) <= tolerance * np.linalg.norm(other), name
+
+
 def test_static_and_dynamic_shapes_agree():
     graph = Graph(small_config())
     dynamic = graph.run(graph.model.get_sequence_output())

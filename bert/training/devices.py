@@ -116,6 +116,22 @@ def check_paths(device, paths):
             )
 
 
+def check_dtype(device, dtype):
+    """Refuses a dtype that a device does not have, and warns of one that only slows it down.
+
+    Args:
+      device: a `Device`.
+      dtype: key of `bert.modeling.COMPUTE_DTYPES`.
+
+    Raises:
+      InputError: float16 on a TPU.
+    """
+    if device.use_tpu and dtype == "fp16":
+        raise InputError("--dtype=fp16: TPUs have no float16. Give --dtype=bf16.")
+    if dtype != "fp32" and device.description.startswith("CPU") and not (dtype == "bf16" and _cpu_has_bfloat16()):
+        logging.warning("--dtype=%s is slower than fp32 on this CPU, which cannot multiply such numbers.", dtype)
+
+
 def check_tpu_runtime():
     """Refuses a TensorFlow that cannot drive a TPU of its own machine, as those of the package index cannot.
 
@@ -178,6 +194,14 @@ def _in_words(error):
     reason = str(error) or type(error).__name__
     # cloud-tpu-client asks for versions that google-cloud-storage does not work with; TensorFlow needs only these.
     return reason.replace("cloud-tpu-client", "google-api-python-client oauth2client").rstrip(".") + "."
+
+
+def _cpu_has_bfloat16():
+    try:
+        with open("/proc/cpuinfo") as f:
+            return re.search(r"\b(avx512_bf16|amx_bf16)\b", f.read()) is not None
+    except OSError:
+        return True  # unknown
 
 
 def _local_description():

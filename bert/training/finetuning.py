@@ -143,7 +143,7 @@ def variable_shapes(config, head, spec):
         return {variable.op.name: variable.shape.as_list() for variable in tf.trainable_variables()}
 
 
-def _build(config, head, features, is_training, use_one_hot_embeddings):
+def _build(config, head, features, is_training, use_one_hot_embeddings, compute_dtype=tf.float32):
     model = modeling.BertModel(
         config=config,
         is_training=is_training,
@@ -151,6 +151,7 @@ def _build(config, head, features, is_training, use_one_hot_embeddings):
         input_mask=features["input_mask"],  # [batch, seq]
         token_type_ids=features["segment_ids"],  # [batch, seq]
         use_one_hot_embeddings=use_one_hot_embeddings,
+        compute_dtype=compute_dtype,
     )
     return head(model, features, is_training)
 
@@ -221,19 +222,20 @@ class Finetuner(trainer.Trainer):
 
     head: Optional[Callable] = None
 
-    def train(self, data, record=None, course=None, evaluate=None, eval_every=None):
+    def train(self, data, schedule, record=None, course=None, evaluate=None, eval_every=None):
         """Trains from the newest checkpoint on.
 
         Args:
           data: a `Data`.
+          schedule: a `trainer.Schedule`.
           record, course, eval_every: as of `trainer.Trainer`.
           evaluate: if there is a course, a function that evaluates the newest checkpoint and returns its results.
 
         Returns:
           A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
         """
-        input_fn = _training_input_fn(data, self.seed, self.schedule.train_batch_size)
-        stretch = trainer.Stretch(0, self.schedule.num_train_steps, data.max_seq_length, input_fn, evaluate)
+        input_fn = _training_input_fn(data, self.seed, schedule.train_batch_size)
+        stretch = trainer.Stretch(0, schedule.num_train_steps, schedule, data.spec, input_fn, evaluate)
         return self._train_stretches([stretch], record, course, eval_every)
 
     def outputs(self, data, batch_size):
@@ -246,7 +248,7 @@ class Finetuner(trainer.Trainer):
         Returns:
           A dict of arrays [examples, ...] in the order of the records: the head's outputs, and "loss".
         """
-        predictor = self._estimator(self.model_fn(), predict_batch_size=batch_size)
+        predictor = self._estimator(self.prediction_model_fn(), predict_batch_size=batch_size)
         batches = predictor.predict(_prediction_input_fn(data), yield_single_examples=False)
         columns, done, reported = {}, 0, time.monotonic()
         for batch in batches:
@@ -260,19 +262,29 @@ class Finetuner(trainer.Trainer):
             raise InputError(f"{data.files[0]}: {done} records were read, but there should be {data.count}.")
         return {name: np.concatenate(values)[: data.count] for name, values in columns.items()}
 
-    def model_fn(self, make_hooks=None, patience=None):
+    def loss_builder(self, batch, num_micro_batches=1):
         """As of `trainer.Trainer`."""
+        del batch, num_micro_batches
+
+        def build(features):
+            result = self._build(features, is_training=True)
+            return tf.reduce_mean(result.losses), result.metrics
+
+        return build
+
+    def prediction_model_fn(self):
+        """Returns the model function of predictions for TPUEstimator."""
 
         def model_fn(features, labels, mode, params):
             del labels, params
-            is_training = mode == tf.estimator.ModeKeys.TRAIN
-            result = _build(self.config, self.head, features, is_training, use_one_hot_embeddings=self.device.use_tpu)
-            if is_training:
-                return self._training_spec(tf.reduce_mean(result.losses), result.metrics, make_hooks, patience)
+            result = self._build(features, is_training=False)
             return tf.estimator.tpu.TPUEstimatorSpec(
                 mode=mode,
                 predictions={**result.outputs, "loss": result.losses},
-                scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint, patience),
+                scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint),
             )
 
         return model_fn
+
+    def _build(self, features, is_training):
+        return _build(self.config, self.head, features, is_training, use_one_hot_embeddings=self.device.use_tpu)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -25,6 +26,7 @@ class Phase:
     Attributes:
       first_step, last_step: global steps between which the phase runs.
       max_seq_length, max_predictions_per_seq: shape of its records.
+      schedule: the `bert.training.trainer.Schedule`.
       files: its record files.
       counts: number of records in each file.
       feature_names: the features as the files spell them.
@@ -36,6 +38,7 @@ class Phase:
     last_step: int
     max_seq_length: int
     max_predictions_per_seq: int
+    schedule: Optional[trainer.Schedule] = None
     files: tuple = ()
     counts: tuple = ()
     feature_names: tuple = ()
@@ -50,7 +53,15 @@ class Phase:
         return input_pipeline.feature_spec(self.max_seq_length, self.max_predictions_per_seq)
 
 
-def build_losses(config, features, is_training, use_one_hot_embeddings, next_sentence=True):
+def build_losses(
+    config,
+    features,
+    is_training,
+    use_one_hot_embeddings,
+    next_sentence=True,
+    compute_dtype=tf.float32,
+    masked_lm_weight=None,
+):
     """Builds the model and both losses on a batch.
 
     Args:
@@ -59,6 +70,8 @@ def build_losses(config, features, is_training, use_one_hot_embeddings, next_sen
       is_training: whether dropout is on.
       use_one_hot_embeddings: whether embeddings are looked up by a matrix product.
       next_sentence: whether next sentence prediction is a part of the loss.
+      compute_dtype: as of `modeling.BertModel`.
+      masked_lm_weight: as `total_weight` of `pretraining_heads.get_masked_lm_output`.
 
     Returns:
       The total loss (scalar), and a dict of per-prediction and per-example tensors for metrics.
@@ -70,6 +83,7 @@ def build_losses(config, features, is_training, use_one_hot_embeddings, next_sen
         input_mask=features["input_mask"],  # [batch, seq]
         token_type_ids=features["segment_ids"],  # [batch, seq]
         use_one_hot_embeddings=use_one_hot_embeddings,
+        compute_dtype=compute_dtype,
     )
     masked_lm_loss, masked_lm_losses, masked_lm_log_probs = pretraining_heads.get_masked_lm_output(
         config,
@@ -78,6 +92,7 @@ def build_losses(config, features, is_training, use_one_hot_embeddings, next_sen
         features["masked_lm_positions"],
         features["masked_lm_ids"],
         features["masked_lm_weights"],
+        masked_lm_weight,
     )
     real = features.get("is_real_example")
     next_sentence_loss, next_sentence_losses, next_sentence_log_probs = pretraining_heads.get_next_sentence_output(
@@ -192,14 +207,15 @@ class Pretrainer(trainer.Trainer):
             trainer.Stretch(
                 phase.first_step,
                 phase.last_step,
-                phase.max_seq_length,
+                phase.schedule,
+                phase.feature_spec,
                 input_pipeline.training_input_fn(
                     phase.files,
                     phase.counts,
                     phase.feature_spec,
                     phase.feature_names,
                     self.seed,
-                    self.schedule.train_batch_size,
+                    phase.schedule.train_batch_size,
                     phase.first_step,
                     phase.layout,
                     phase.masking,
@@ -225,7 +241,7 @@ class Pretrainer(trainer.Trainer):
         if max_steps is not None and max_steps < steps:
             steps, count = max_steps, max_steps * self.eval_batch_size
         start = time.monotonic()
-        results = self._estimator(self.model_fn(), eval_batch_size=self.eval_batch_size).evaluate(
+        results = self._estimator(self.evaluation_model_fn(), eval_batch_size=self.eval_batch_size).evaluate(
             input_pipeline.evaluation_input_fn(phase.files, phase.feature_spec, phase.feature_names),
             steps=steps,
         )
@@ -235,25 +251,37 @@ class Pretrainer(trainer.Trainer):
         evaluations.write_events(self.output_dir, results["global_step"], {"examples_per_second": rate})
         return dict(results)
 
-    def model_fn(self, make_hooks=None, patience=None):
-        """As of `trainer.Trainer`."""
+    def loss_builder(self, batch, num_micro_batches=1):
+        """As of `trainer.Trainer`. Predictions weigh the same in whichever micro-batch they are."""
+        mean_weight = tf.reduce_sum(batch["masked_lm_weights"]) / num_micro_batches
+
+        def build(features):
+            loss, outputs = self._build(features, is_training=True, masked_lm_weight=mean_weight)
+            return loss, _training_metrics(outputs, self.next_sentence)
+
+        return build
+
+    def evaluation_model_fn(self):
+        """Returns the model function of the evaluation for TPUEstimator."""
 
         def model_fn(features, labels, mode, params):
             del labels, params
-            loss, outputs = build_losses(
-                self.config,
-                features,
-                is_training=mode == tf.estimator.ModeKeys.TRAIN,
-                use_one_hot_embeddings=self.device.use_tpu,
-                next_sentence=self.next_sentence,
-            )
-            if mode == tf.estimator.ModeKeys.TRAIN:
-                return self._training_spec(loss, _training_metrics(outputs, self.next_sentence), make_hooks, patience)
+            loss, outputs = self._build(features, is_training=False)
             return tf.estimator.tpu.TPUEstimatorSpec(
                 mode=mode,
                 loss=loss,
                 eval_metrics=(_evaluation_metrics, _evaluation_tensors(outputs, self.next_sentence)),
-                scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint, patience),
+                scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint),
             )
 
         return model_fn
+
+    def _build(self, features, is_training, masked_lm_weight=None):
+        return build_losses(
+            self.config,
+            features,
+            is_training,
+            use_one_hot_embeddings=self.device.use_tpu,
+            next_sentence=self.next_sentence,
+            masked_lm_weight=masked_lm_weight,
+        )

@@ -13,8 +13,9 @@ A recipe is a JSON file in `bert/configs/recipes`, or one of the user's own:
     }
 
 Flags given on the command line win over the recipe's; "config" changes entries of the config that the recipe names,
-not of one that the user does. The name of a model shape (see `bert.configs`) is a recipe too: that shape with the
-schedule of `bert.json`, as published.
+not of one that the user does. A phase may have a "train_batch_size" of its own, and a "learning_rate" that rises and
+falls within the phase, rising for the share "warmup_proportion" of its steps. The name of a model shape (see
+`bert.configs`) is a recipe too: that shape with the schedule of `bert.json`, as published.
 """
 
 import dataclasses
@@ -28,6 +29,8 @@ FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 PUBLISHED = "bert"
 _KEYS = {"source", "flags", "config", "phases"}
 _PHASE_KEYS = {"share", "max_seq_length", "max_predictions_per_seq"}
+# What a phase may have of its own: flags by their names, and a learning rate that rises and falls within the phase.
+PHASE_OPTIONS = {"train_batch_size", "learning_rate", "warmup_proportion"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,22 +73,41 @@ def _read(path):
     _check_keys(path, content, _KEYS)
     phases = content.get("phases", [])
     for phase in phases:
-        _check_keys(path, phase, _PHASE_KEYS, required=_PHASE_KEYS)
+        _check_keys(path, phase, _PHASE_KEYS | PHASE_OPTIONS, required=_PHASE_KEYS)
+        if ("learning_rate" in phase) != ("warmup_proportion" in phase):
+            raise InputError(f"--recipe: {path}: a phase has learning_rate and warmup_proportion both, or neither.")
     total = sum(phase["share"] for phase in phases)
     if phases and abs(total - 1) > 1e-9:
         raise InputError(f"--recipe: {path}: the phases' shares add up to {total}, not to 1.")
     return Recipe(content.get("flags", {}), content.get("config", {}), tuple(phases))
 
 
-def split_steps(phases, num_train_steps):
-    """Turns the phases' shares into `Phase`s with steps, without files yet."""
+def split_steps(phases, num_train_steps, schedule):
+    """Turns the phases' shares into `Phase`s with steps, without files yet.
+
+    Args:
+      phases: tuple of dicts, as of `Recipe`.
+      num_train_steps: steps of all phases.
+      schedule: the `Schedule` of phases without one of their own.
+    """
     result = []
     share, first_step = 0.0, 0
     for phase in phases:
         share += phase["share"]
         last_step = round(share * num_train_steps)
+        own = dataclasses.replace(schedule, train_batch_size=phase.get("train_batch_size", schedule.train_batch_size))
+        if "learning_rate" in phase:
+            steps = last_step - first_step
+            own = dataclasses.replace(
+                own,
+                learning_rate=phase["learning_rate"],
+                num_train_steps=steps,
+                num_warmup_steps=round(phase["warmup_proportion"] * steps),
+                first_step=first_step,
+            )
         if last_step > first_step:
-            result.append(Phase(first_step, last_step, phase["max_seq_length"], phase["max_predictions_per_seq"]))
+            lengths = phase["max_seq_length"], phase["max_predictions_per_seq"]
+            result.append(Phase(first_step, last_step, *lengths, own))
         first_step = last_step
     return result
 

@@ -7,27 +7,49 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from bert import modeling, optimization
-from bert.training import checkpoints, estimator, evaluations, guards
+from bert.training import accumulation, checkpoints, estimator, evaluations, guards
 from bert.training.progress import ProgressHook, TrainingMetrics
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to train."""
+    """How long and how fast to train.
+
+    Attributes:
+      train_batch_size: examples per step, over all replicas.
+      learning_rate: its peak.
+      num_train_steps: steps in which the learning rate falls to `end_lr`.
+      num_warmup_steps: steps in which it rises.
+      first_step: global step at which this begins.
+      num_accumulation_steps: micro-batches that a replica's part of a batch is cut into.
+      optimizer: further arguments of `optimization.training_step`.
+    """
 
     train_batch_size: int
     learning_rate: float
     num_train_steps: int
     num_warmup_steps: int
+    first_step: int = 0
+    num_accumulation_steps: int = 1
+    optimizer: dict = dataclasses.field(default_factory=dict)
 
     def learning_rate_at(self, step):
-        """Learning rate of a step, counted from 0."""
-        return optimization.learning_rate_at(step, self.learning_rate, self.num_train_steps, self.num_warmup_steps)
+        """Learning rate of a global step, counted from 0."""
+        decay = {name: self.optimizer[name] for name in ("end_lr", "power") if name in self.optimizer}
+        return optimization.learning_rate_at(
+            step - self.first_step, self.learning_rate, self.num_train_steps, self.num_warmup_steps, **decay
+        )
 
-    def train_op(self, loss, use_tpu):
+    def train_op(self, loss, grads_and_vars):
         """The operation that makes one step."""
-        return optimization.create_optimizer(
-            loss, self.learning_rate, self.num_train_steps, self.num_warmup_steps, use_tpu
+        return optimization.training_step(
+            loss,
+            grads_and_vars,
+            self.learning_rate,
+            self.num_train_steps,
+            self.num_warmup_steps,
+            first_step=self.first_step,
+            **self.optimizer,
         )
 
 
@@ -37,14 +59,16 @@ class Stretch:
 
     Attributes:
       first_step, last_step: global steps between which the stretch lies.
-      seq_length: tokens in an example.
+      schedule: its `Schedule`.
+      spec: dict from the features' names to `tf.FixedLenFeature`.
       input_fn: input function of the training.
       evaluate: function that evaluates the newest checkpoint and returns its results, or None.
     """
 
     first_step: int
     last_step: int
-    seq_length: int
+    schedule: Schedule
+    spec: dict
     input_fn: Callable
     evaluate: Optional[Callable] = None
 
@@ -56,33 +80,70 @@ class Trainer:
     Attributes:
       config: a `BertConfig`.
       device: a `bert.training.devices.Device`.
-      schedule: a `Schedule`.
       output_dir: folder of the run.
       seed: int.
       init_checkpoint: path prefix of a checkpoint to start from, or None.
       estimator_options: further arguments of `bert.training.estimator.make`.
       log_steps: steps between two reports of progress.
+      compute_dtype: as of `modeling.BertModel`.
       check: function called after every step; it may raise.
     """
 
     config: modeling.BertConfig
     device: object
-    schedule: Schedule
     output_dir: str
     seed: int
     init_checkpoint: Optional[str] = None
     estimator_options: dict = dataclasses.field(default_factory=dict)
     log_steps: int = 100
+    compute_dtype: tf.DType = tf.float32
     check: Optional[Callable] = None
 
-    def model_fn(self, make_hooks=None, patience=None):
-        """Returns the model function for TPUEstimator.
+    def loss_builder(self, batch, num_micro_batches=1):
+        """Returns a function that builds the training loss of a micro-batch.
 
         Args:
+          batch: dict of Tensors [batch, ...], the features of the whole batch.
+          num_micro_batches: number of micro-batches; the mean of their losses is the batch's loss.
+
+        Returns:
+          A function from the features of a micro-batch to its loss (scalar), and a dict of further scalars for the
+          course of the training.
+        """
+        raise NotImplementedError
+
+    def training_model_fn(self, stretch, make_hooks=None, patience=None):
+        """Returns the model function of the training for TPUEstimator.
+
+        Args:
+          stretch: the `Stretch` that is trained.
           make_hooks: function from a `TrainingMetrics` to the hooks of the training.
           patience: the `guards.Patience` with which sessions are made.
         """
-        raise NotImplementedError
+        schedule = stretch.schedule
+        num_micro_batches = schedule.num_accumulation_steps
+        signature = None
+        if num_micro_batches > 1:
+            # Found here, since what is built anew inside a replica belongs to it.
+            signature = accumulation.signature(lambda features: self.loss_builder(features)(features), stretch.spec)
+
+        def model_fn(features, labels, mode, params):
+            del labels, params
+            build = self.loss_builder(features, num_micro_batches)
+            loss, metrics, grads_and_vars = accumulation.gradients(build, features, num_micro_batches, signature)
+            train_op = schedule.train_op(loss, grads_and_vars)
+            gradient_norm = tf.get_collection(optimization.GRADIENT_NORM)[-1]
+            shown = TrainingMetrics({"loss": loss, "gradient_norm": gradient_norm, **metrics})
+            return tf.estimator.tpu.TPUEstimatorSpec(
+                mode=mode,
+                loss=loss,
+                train_op=train_op,
+                host_call=shown.host_call(),
+                scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint, patience),
+                training_hooks=make_hooks(shown) if make_hooks else None,
+            )
+
+        return model_fn
 
     def _train_stretches(self, stretches, record=None, course=None, eval_every=None):
         """Trains through the stretches that are not behind the newest checkpoint.
@@ -97,7 +158,7 @@ class Trainer:
           A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
         """
         checkpoint, step = checkpoints.latest(self.output_dir)
-        total = self.schedule.num_train_steps
+        total = stretches[-1].last_step
         if step >= total:
             logging.info(
                 "already at step %d of %d: nothing to train. Give more steps or epochs, or take a new --output_dir.",
@@ -122,11 +183,12 @@ class Trainer:
                 if step == stretch.last_step:
                     break
                 step = evaluations.next_pause(step, eval_every if course else None, stretch.last_step)
-                metrics = self._train_to(step, stretch, record)
+                metrics = self._train_to(step, stretch, total, record)
         return metrics
 
-    def _train_to(self, last_step, stretch, record):
+    def _train_to(self, last_step, stretch, total, record):
         progress = None
+        learning_rate_at = stretch.schedule.learning_rate_at
         patience = guards.Patience("making a session for the training")
 
         def make_hooks(metrics):
@@ -134,10 +196,10 @@ class Trainer:
             progress = ProgressHook(
                 metrics,
                 self.output_dir,
-                last_step=self.schedule.num_train_steps,
-                batch_size=self.schedule.train_batch_size,
-                seq_length=stretch.seq_length,
-                learning_rate=self.schedule.learning_rate_at,
+                last_step=total,
+                batch_size=stretch.schedule.train_batch_size,
+                seq_length=stretch.spec["input_ids"].shape[0],
+                learning_rate=learning_rate_at,
                 log_steps=self.log_steps,
                 on_report=record.report if record else None,
             )
@@ -147,47 +209,22 @@ class Trainer:
                 guards.SaverHook(
                     self.output_dir,
                     self.estimator_options.get("save_checkpoints_steps", estimator.SAVE_CHECKPOINTS_STEPS),
-                    self.schedule.learning_rate_at,
+                    learning_rate_at,
                     on_save=record.saved if record else None,
                 ),
             ]
 
+        model_fn = self.training_model_fn(stretch, make_hooks, patience)
         estimator.train(
-            self._estimator(self.model_fn(make_hooks, patience)),
+            self._estimator(model_fn, train_batch_size=stretch.schedule.train_batch_size),
             stretch.input_fn,
             last_step,
-            self.schedule.learning_rate_at,
+            learning_rate_at,
             check=self.check,
         )
         return {**progress.latest, "examples_per_second": progress.examples_per_second}
 
     def _estimator(self, model_fn, **batch_sizes):
         return estimator.make(
-            model_fn,
-            self.device,
-            self.output_dir,
-            self.seed,
-            train_batch_size=self.schedule.train_batch_size,
-            **batch_sizes,
-            **self.estimator_options,
-        )
-
-    def _training_spec(self, loss, metrics, make_hooks, patience):
-        """The TPUEstimatorSpec of a training step.
-
-        Args:
-          loss: scalar Tensor.
-          metrics: dict of further scalars for the course of the training.
-          make_hooks, patience: as of `model_fn`.
-        """
-        train_op = self.schedule.train_op(loss, self.device.use_tpu)
-        gradient_norm = tf.get_collection(optimization.GRADIENT_NORM)[-1]
-        shown = TrainingMetrics({"loss": loss, "gradient_norm": gradient_norm, **metrics})
-        return tf.estimator.tpu.TPUEstimatorSpec(
-            mode=tf.estimator.ModeKeys.TRAIN,
-            loss=loss,
-            train_op=train_op,
-            host_call=shown.host_call(),
-            scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint, patience),
-            training_hooks=make_hooks(shown) if make_hooks else None,
+            model_fn, self.device, self.output_dir, self.seed, **batch_sizes, **self.estimator_options
         )

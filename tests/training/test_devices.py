@@ -76,6 +76,18 @@ def test_a_tpu_that_is_not_here_is_refused(environment):
         devices.choose(None, tpu_zone="us-x1-b", gcp_project="mine")
 
 
+def test_dtypes_that_a_device_lacks(caplog):
+    here = devices.choose(False)
+    with pytest.raises(InputError, match="--dtype=fp16: TPUs have no float16. Give --dtype=bf16"):
+        devices.check_dtype(devices.Device(True, "TPU x"), "fp16")
+    devices.check_dtype(devices.Device(True, "TPU x"), "bf16")
+    devices.check_dtype(here, "fp32")
+    assert not caplog.messages
+    if here.description.startswith("CPU"):
+        devices.check_dtype(here, "fp16")
+        assert caplog.messages == ["--dtype=fp16 is slower than fp32 on this CPU, which cannot multiply such numbers."]
+
+
 def test_a_tensorflow_without_a_tpu_runtime_is_refused(environment, tpu_vm):
     # On a TPU VM of Vertex AI, TPU_CONFIG names a node that only Google can look up.
     environment.setenv("TPU_CONFIG", PROVISIONED)

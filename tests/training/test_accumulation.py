@@ -1,0 +1,78 @@
+"""Tests of `bert.training.accumulation`."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from numpy_bert import random_batch
+
+from bert import modeling
+from bert.training import pretraining, trainer
+from bert.training.devices import Device
+
+BATCH_SIZE = 8
+
+
+def config(dropout):
+    return modeling.BertConfig(
+        vocab_size=31,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        max_position_embeddings=12,
+        type_vocab_size=2,
+    )
+
+
+def train(num_accumulation_steps, steps, dropout=0.0, first_step=0, **optimizer):
+    """Losses and masked LM losses of some steps, and the variables after them."""
+    rng = np.random.default_rng(0)
+    batches = [random_batch(config(dropout), rng, BATCH_SIZE) for _ in range(steps)]
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        features = {name: tf.placeholder(value.dtype, value.shape) for name, value in batches[0].items()}
+        spec = {
+            name: tf.FixedLenFeature(value.shape[1:], tf.int64 if value.dtype == np.int32 else tf.float32)
+            for name, value in batches[0].items()
+        }
+        step = tf.train.get_or_create_global_step()
+        schedule = trainer.Schedule(
+            BATCH_SIZE, 1e-2, 100, 2, num_accumulation_steps=num_accumulation_steps, optimizer=optimizer
+        )
+        pretrainer = pretraining.Pretrainer(config(dropout), Device(False, "CPU"), "unused", seed=1)
+        stretch = trainer.Stretch(0, 100, schedule, spec, None)
+        made = pretrainer.training_model_fn(stretch)(features, None, tf.estimator.ModeKeys.TRAIN, {})
+        metrics = {tensor.op.name: tensor for tensor in made.host_call[1]}
+        with tf.Session() as session:
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+            step.load(first_step, session)
+            losses = []
+            for batch in batches:
+                feed = {features[name]: value for name, value in batch.items()}
+                losses.append(session.run([made.loss, metrics, made.train_op], feed)[:2])
+            variables = session.run({variable.op.name: variable for variable in tf.global_variables()})
+    return losses, variables
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_micro_batches_make_the_step_of_the_whole_batch(optimizer):
+    whole, variables = train(1, steps=4, optimizer=optimizer)
+    for number in (2, 8):
+        parts, others = train(number, steps=4, optimizer=optimizer)
+        for (loss, metrics), (other, other_metrics) in zip(whole, parts):
+            assert other == pytest.approx(loss, rel=1e-5)
+            norms = [[v for name, v in m.items()] for m in (metrics, other_metrics)]
+            assert len(norms[0]) == len(norms[1])
+        assert others.keys() == variables.keys()
+        for name, value in variables.items():
+            np.testing.assert_allclose(others[name], value, atol=3e-5, err_msg=name)
+
+
+def test_dropout_differs_between_micro_batches_and_repeats_with_the_step():
+    first, _ = train(2, steps=2, dropout=0.5)
+    again, _ = train(2, steps=2, dropout=0.5)
+    later, _ = train(2, steps=1, dropout=0.5, first_step=7)
+    assert [loss for loss, _ in first] == [loss for loss, _ in again]
+    assert later[0][0] != first[0][0]
