@@ -5,12 +5,16 @@ runs keeps the code it was started with. Data that a variable names by a local p
 bucket, and the program is given their place there.
 """
 
+import contextlib
+import dataclasses
 import glob
 import gzip
 import hashlib
 import io
 import os
 import pathlib
+import re
+import shutil
 import tarfile
 import tempfile
 
@@ -107,6 +111,23 @@ def pack(root):
 # Data.
 
 
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """Files that go to the bucket.
+
+    Attributes:
+      folder: where they are.
+      names: of the files, as paths in the folder.
+      exclude: regular expression of the paths in the folder that stay, matched from their start.
+      target: where they go, as a path in the run's folder `data`.
+    """
+
+    folder: pathlib.Path
+    names: tuple
+    exclude: str
+    target: str
+
+
 def send_data(settings, gcloud):
     """Copies what variables name by local paths to the run's folder in the bucket.
 
@@ -117,34 +138,48 @@ def send_data(settings, gcloud):
       UsageError: a path does not exist.
       CloudError: something cannot be copied.
     """
-    files, places = plan(settings)
-    if files:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, source in files.items():
-                link = pathlib.Path(folder, name)
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(source.resolve())
-            target = f"{settings.prefix}/data"
-            gcloud.storage_sync(folder, target, what=f"copying data to {target}")
+    transfers, places = plan(settings)
+    for transfer in transfers:
+        target = f"{settings.prefix}/data/{transfer.target}"
+        with _without_links(transfer) as folder:
+            recursive = any("/" in name for name in transfer.names)
+            gcloud.storage_sync(str(folder), target, transfer.exclude, recursive)
     return places
+
+
+@contextlib.contextmanager
+def _without_links(transfer):
+    """The folder of a transfer; one with the files themselves if some are symbolic links, which gcloud leaves out."""
+    if not any((transfer.folder / name).is_symlink() for name in transfer.names):
+        yield transfer.folder
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name in transfer.names:
+            source, link = (transfer.folder / name).resolve(), pathlib.Path(folder, name)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(source, link)
+            except OSError:  # it is on another disk
+                shutil.copy2(source, link)
+        yield folder
 
 
 def plan(settings):
     """Which local files go where in the bucket, and what the variables are then.
 
     Returns:
-      A dict from names in the run's folder `data` to paths, and a dict of the program's variables.
+      A list of `Transfer`, and a dict of the program's variables.
 
     Raises:
       UsageError: a path does not exist.
     """
     variables = dict(settings.program)
-    if settings.tpu_type.is_pod and settings.has_tpu_vm and not variables.get("TASK"):
+    is_pod = settings.tpu_type.is_pod and settings.has_tpu_vm
+    if is_pod and not (variables.get("TASK") or variables.get("CORPUS")):
         # The workers of a pod slice read the data, and have no code.
-        variables.setdefault("CORPUS", SAMPLE_CORPUS[0])
-        if variables["CORPUS"] == SAMPLE_CORPUS[0]:
-            variables.setdefault("EVAL_CORPUS", SAMPLE_CORPUS[1])
-    files = {}
+        variables["CORPUS"], evaluation = (str(ROOT / name) for name in SAMPLE_CORPUS)
+        variables.setdefault("EVAL_CORPUS", evaluation)
+    transfers = []
     for name, find in (
         ("CORPUS", _patterns),
         ("EVAL_CORPUS", _patterns),
@@ -156,78 +191,96 @@ def plan(settings):
     ):
         value = variables.get(name, "")
         if value and not value.startswith("gs://"):
-            variables[name] = find(name, value, files, f"{settings.prefix}/data")
+            place, found = find(name, value)
+            transfers += found
+            variables[name] = ",".join(
+                part if part.startswith("gs://") or not found else f"{settings.prefix}/data/{part}" for part in place
+            )
     if variables.get("ARGS"):
         _check_arguments(variables["ARGS"])
-    return files, variables
+    return transfers, variables
 
 
-def _patterns(name, value, files, place):
+# Each of these returns where a variable's files are to be found, as paths in the run's folder `data`, and how they get
+# there.
+
+
+def _patterns(name, value):
     """Of files of text: patterns with commas between them."""
-    patterns = []
+    places, transfers = [], []
     for i, pattern in enumerate(value.split(",")):
         if pattern.startswith("gs://"):
-            patterns.append(pattern)
+            places.append(pattern)
             continue
         path = os.path.expanduser(pattern)
-        found = sorted(filter(os.path.isfile, glob.glob(path)))
+        found = [found for found in glob.glob(path) if os.path.isfile(found)]
         if not found:
             raise UsageError(f"{name}={pattern} does not exist.")
         # What the pattern says of folders stays, below the folder that it is sure of.
-        sure = path
-        while glob.has_magic(sure) or sure == path:
-            sure = os.path.dirname(sure)
-        folder = f"{name.lower()}/{i}"
-        files.update({f"{folder}/{os.path.relpath(source, sure or '.')}": pathlib.Path(source) for source in found})
-        patterns.append(f"{place}/{folder}/{os.path.relpath(path, sure or '.')}")
-    return ",".join(patterns)
+        folder = os.path.dirname(path)
+        while glob.has_magic(folder):
+            folder = os.path.dirname(folder)
+        names = tuple(sorted(os.path.relpath(source, folder or ".") for source in found))
+        inside, target = os.path.relpath(path, folder or "."), f"{name.lower()}/{i}"
+        only = re.escape(inside) if path == found[0] else _regex(inside)
+        transfers.append(Transfer(pathlib.Path(folder), names, _all_but(only), target))
+        places.append(f"{target}/{inside}")
+    return places, transfers
 
 
-def _file(name, value, files, place):
+def _file(name, value):
     path = pathlib.Path(value).expanduser()
     if not path.is_file():
         raise UsageError(f"{name}={value} does not exist.")
-    files[f"{name.lower()}/{path.name}"] = path
-    return f"{place}/{name.lower()}/{path.name}"
+    transfer = Transfer(path.parent, (path.name,), _all_but(re.escape(path.name)), name.lower())
+    return [f"{name.lower()}/{path.name}"], [transfer]
 
 
-def _file_or_name(name, value, files, place):
+def _file_or_name(name, value):
     """One of the names that come with the code stays a name."""
     if pathlib.Path(value).expanduser().is_file():
-        return _file(name, value, files, place)
+        return _file(name, value)
     if "/" in value or value.endswith(".json"):
         raise UsageError(f"{name}={value} does not exist.")
-    return value
+    return [value], []
 
 
-def _folder(name, value, files, place):
+def _folder(name, value):
     """All the files of a folder but the hidden ones."""
     top = pathlib.Path(value).expanduser()
     if not top.is_dir():
         raise UsageError(f"{name}={value} is not a folder.")
-    folder = f"{name.lower()}/{top.resolve().name}"
-    for path in sorted(top.rglob("*")):
-        inside = path.relative_to(top)
-        if path.is_file() and not any(part.startswith(".") for part in inside.parts):
-            files[f"{folder}/{inside.as_posix()}"] = path
-    return f"{place}/{folder}"
+    inside = (path.relative_to(top) for path in top.rglob("*") if path.is_file())
+    names = tuple(sorted(path.as_posix() for path in inside if not any(part.startswith(".") for part in path.parts)))
+    target = f"{name.lower()}/{top.resolve().name}"
+    return [target], [Transfer(top, names, r"(.*/)?\.", target)]
 
 
-def _checkpoint(name, value, files, place):
+def _checkpoint(name, value):
     """A folder, or the files whose names begin as a checkpoint is called, with what describes them."""
     path = pathlib.Path(value).expanduser()
     if path.is_dir():
-        return _folder(name, value, files, place)
-    found = sorted(path.parent.glob(f"{glob.escape(path.name)}.*"))
-    if path.is_file():
-        found.append(path)
+        return _folder(name, value)
+    found = [source.name for source in path.parent.glob(f"{glob.escape(path.name)}.*")] + [path.name] * path.is_file()
     if not found:
         raise UsageError(f"{name}={value} does not exist: it is a folder, or a checkpoint such as bert_model.ckpt.")
-    described = [path.parent / other for other in ("bert_config.json", "vocab.txt")]
-    folder = f"{name.lower()}/{path.parent.resolve().name}"
-    for source in [*found, *(other for other in described if other.is_file())]:
-        files[f"{folder}/{source.name}"] = source
-    return f"{place}/{folder}/{path.name}"
+    names = (*found, *(other for other in ("bert_config.json", "vocab.txt") if (path.parent / other).is_file()))
+    target = f"{name.lower()}/{path.parent.resolve().name}"
+    exclude = _all_but("|".join(map(re.escape, names)))
+    return [f"{target}/{path.name}"], [Transfer(path.parent, names, exclude, target)]
+
+
+def _all_but(regex):
+    """Regular expression of the paths that another one does not match, in a form that gcloud takes for one."""
+    # A comma would end it, and one that begins with ^ would name another character to do so.
+    return f"(?!({regex})$)".replace(",", r"\x2c")
+
+
+def _regex(pattern):
+    """A pattern of files as a regular expression."""
+    parts = re.split(r"(\*+|\?|\[[^]]+\])", pattern)
+    wild = {"*": lambda _: "[^/]*", "?": lambda _: "[^/]", "[": lambda part: part.replace("[!", "[^")}
+    return "".join(wild.get(part[:1], re.escape)(part) for part in parts)
 
 
 def _check_arguments(text):

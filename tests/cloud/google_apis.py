@@ -104,7 +104,8 @@ class GoogleApis(gcs_server.Api):
     def __init__(self, machines):
         super().__init__()
         self.cloud, self.machines, self.lock = Cloud(), machines, threading.RLock()
-        self._ids, self._compute_operations = itertools.count(1000), {}
+        # Never those of a server before, whose machines may be known to ssh.
+        self._ids, self._compute_operations = itertools.count(int(time.time())), {}
         self._services = {
             "tpu": self._tpu,
             "compute": self._compute,
