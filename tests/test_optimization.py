@@ -80,6 +80,57 @@ def test_100_steps_equal_numpy():
         np.testing.assert_allclose(found[name + "/adam_v"], v[name], atol=1e-6)
 
 
+@pytest.mark.parametrize("optimizer, correct", [("lamb", True), ("lamb_without_bias_correction", False)])
+def test_lamb_equals_numpy(optimizer, correct):
+    rng = np.random.default_rng(0)
+    initial = {
+        "bert/embeddings/table": rng.normal(size=(4, 3)),
+        "bert/encoder/layer_0/kernel": rng.normal(size=(3, 3)),
+        "bert/encoder/layer_1/kernel": np.zeros((3, 3)),  # without a norm, its step is not scaled
+        "bert/encoder/layer_1/bias": rng.normal(size=3),
+        "output_weights": rng.normal(size=(2, 3)),
+    }
+    heights = [-1, 0, 1, 1, 2]
+    targets = {name: rng.normal(size=value.shape) for name, value in initial.items()}
+    with tf.Graph().as_default(), tf.Session() as session:
+        variables = [tf.get_variable(name, value.shape, use_resource=True) for name, value in initial.items()]
+        loss = tf.add_n([tf.reduce_sum((v - targets[v.op.name]) ** 2) / 100 for v in variables])
+        train_op = optimization.create_optimizer(
+            loss,
+            0.1,
+            20,
+            0,
+            use_tpu=False,
+            optimizer=optimizer,
+            layerwise_lr_decay=0.5,
+            beta_2=0.98,
+            power=0.5,
+            end_lr=0.01,
+        )
+        session.run(tf.global_variables_initializer())
+        load_variables(session, variables, initial)
+        for _ in range(10):
+            session.run(train_op)
+        found = {variable.op.name: session.run(variable) for variable in variables}
+    expected = {name: value.copy() for name, value in initial.items()}
+    m, v = ({name: np.zeros_like(value) for name, value in initial.items()} for _ in range(2))
+    for step in range(10):
+        for (name, value), height in zip(expected.items(), heights):
+            gradient = (value - targets[name]) / 50
+            m[name] = 0.9 * m[name] + 0.1 * gradient
+            v[name] = 0.98 * v[name] + 0.02 * gradient**2
+            corrections = (1 - 0.9 ** (step + 1), 1 - 0.98 ** (step + 1)) if correct else (1, 1)
+            update = m[name] / corrections[0] / (np.sqrt(v[name] / corrections[1]) + 1e-6)
+            rate = (0.01 + 0.09 * (1 - step / 20) ** 0.5) * 0.5 ** (2 - height)
+            if not name.endswith("bias"):
+                update += 0.01 * value
+                if value.any():
+                    rate *= np.linalg.norm(value) / np.linalg.norm(update)
+            expected[name] = value - rate * update
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=2e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("num_warmup_steps", [0, None, 10, 40])
 def test_learning_rate(num_warmup_steps):
     with tf.Graph().as_default(), tf.Session() as session:
