@@ -1,13 +1,12 @@
 """make vertex: the program as a custom job of Vertex AI, which makes a TPU VM for it and removes it afterwards.
 
-A job is a machine of type `cloud-tpu` and a container in which a script of this project runs with the variables of the
-Makefile. Sources: https://cloud.google.com/vertex-ai/docs/training/configure-compute, and training-with-tpu-vm beside
-it, as of 2026.
+A job is a machine of type `cloud-tpu` and a container, in which scripts/vertex/run.py fetches the code from the bucket
+and runs a script of it with the variables of the Makefile. Sources:
+https://cloud.google.com/vertex-ai/docs/training/configure-compute, and training-with-tpu-vm beside it, as of 2026.
 """
 
 import dataclasses
 import datetime
-import glob
 import hashlib
 import json
 import pathlib
@@ -15,14 +14,12 @@ import re
 import sys
 import tempfile
 
-from scripts.cloud import prices, prompt
+from scripts.cloud import buckets, launch, prices, prompt, sync
 from scripts.cloud.errors import CloudError, UsageError
 from scripts.cloud.gcloud import quoted
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What scripts/vertex/gcloudignore lets into the image.
-CONTENT = ("Makefile", "requirements.txt", "bert", "data", "scripts")
-_PATHS = ("CORPUS", "EVAL_CORPUS", "VOCAB", "CONFIG", "RECIPE", "INIT", "DATA_DIR")
+_IMAGE_SOURCES = ("requirements.txt", "scripts/vertex/Dockerfile", "scripts/vertex/run.py")
+_RUN = ["python3", "/opt/bert/run.py"]
 _BASE = "python:3.10-slim-bookworm"
 _POD_BASE = "us-docker.pkg.dev/vertex-ai/training/tf-tpu-pod-base-cp310:latest"
 _ENDED = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED")
@@ -35,8 +32,7 @@ EXIT_FAILED = 3
 def main(settings, gcloud):
     """Submits the job, unless one of this run is under way, and follows its log to its end."""
     settings.need("BUCKET")
-    if not settings.job_file:
-        _check(settings)
+    _check(settings)
     active = [
         job
         for job in gcloud.custom_jobs()
@@ -58,12 +54,13 @@ def machine(generation, cores):
     return {"machineType": "cloud-tpu", "acceleratorType": f"TPU_{generation.upper()}", "acceleratorCount": cores}
 
 
-def job(settings, image, variables, seconds=None):
+def job(settings, image, code, variables, seconds=None):
     """The specification of a job that trains.
 
     Args:
       settings: a `Settings`.
-      image: address of the image of this project.
+      image: address of the image.
+      code: address of the archive of the code in the bucket.
       variables: dict of the variables of the Makefile that the script reads.
       seconds: after how long Vertex AI ends the job; None: its own limit, which is a week.
 
@@ -77,18 +74,14 @@ def job(settings, image, variables, seconds=None):
         variables["TPU_LOAD_LIBRARY"] = "0"
     else:
         variables["TPU_NAME"] = "local"
-    command = ["scripts/finetune.sh"] if settings.program.get("TASK") else ["scripts/pretrain.sh", "train"]
     container = {
         "imageUri": image,
-        "args": command,
+        "args": [*_RUN, code, *launch.SCRIPTS["finetune" if settings.program.get("TASK") else "pretrain"]],
         # Vertex AI would take $(NAME) for another variable.
         "env": [{"name": name, "value": value.replace("$(", "$$(")} for name, value in sorted(variables.items())],
     }
     pool = {"machineSpec": machine(tpu_type.generation, tpu_type.cores), "replicaCount": 1, "containerSpec": container}
-    spec = {"workerPoolSpecs": [pool]}
-    if seconds:
-        spec["scheduling"] = {"timeout": f"{seconds}s"}
-    return spec
+    return {"workerPoolSpecs": [pool], **({"scheduling": {"timeout": f"{seconds}s"}} if seconds else {})}
 
 
 def as_yaml(value, indent=0):
@@ -109,18 +102,21 @@ def as_yaml(value, indent=0):
 
 
 def _submit(settings, gcloud):
-    """Asks, makes the image if there is none of this code, submits the job and returns its name."""
+    """Asks, copies and makes what the job needs, submits it and returns its name."""
     if settings.job_file:
-        text, image = _read(settings.job_file), ""
         prompt.confirm(settings, f"Submit {settings.job_file} to Vertex AI in {gcloud.region}, as {settings.run}")
-    else:
-        on_demand = dataclasses.replace(settings, on_demand=True)  # Vertex AI has TPUs of no other kind
-        image = settings.container or image_address(settings, gcloud)
-        text = as_yaml(job(settings, image, settings.program, _seconds(on_demand)))
-        what = f"Train {settings.run} on Vertex AI, on a {settings.tpu_type.name} in {gcloud.region}"
-        prompt.confirm(settings, f"{what}: {prices.describe(on_demand)}, and Vertex AI's own fee, until it ends")
-        if not settings.container:
-            _make_image(settings, gcloud, image)
+        return gcloud.custom_job_create(settings.job_file)
+    on_demand = dataclasses.replace(settings, on_demand=True)  # Vertex AI has TPUs of no other kind
+    missing = buckets.look(settings, gcloud) is None
+    what = f"Make the private bucket {settings.bucket} in {gcloud.region} and train" if missing else "Train"
+    what += f" {settings.run} on Vertex AI, on a {settings.tpu_type.name} in {gcloud.region}"
+    prompt.confirm(settings, f"{what}: {prices.describe(on_demand)}, and Vertex AI's own fee, until it ends")
+    if missing:
+        gcloud.bucket_create()
+    image = settings.container or _image(settings, gcloud)
+    variables = sync.send_data(settings, gcloud)
+    code = sync.code_url(settings, sync.send_code(settings, gcloud))
+    text = as_yaml(job(settings, image, code, variables, _seconds(on_demand)))
     if settings.dry_run:
         print(f"cat >job.yaml <<'END'\n{text}END", flush=True)
         return gcloud.custom_job_create("job.yaml")
@@ -132,22 +128,18 @@ def _submit(settings, gcloud):
 
 def _check(settings):
     """Refuses what would fail only when the job is under way."""
+    if settings.job_file:
+        if not pathlib.Path(settings.job_file).is_file():
+            raise UsageError(f"JOB={settings.job_file} does not exist.")
+        return
     if settings.tpu_type.generation not in ("v2", "v3"):
         raise UsageError(
             f"TPU_TYPE={settings.tpu_type.name}: of the TPUs of Vertex AI only v2 and v3 can run TPUEstimator. Use "
             "v2-8, v3-8 or one of their pod slices, or a TPU VM of your own: make cloud-up."
         )
-    for name in _PATHS:
-        value = settings.program.get(name, "")
-        here = [] if "://" in value else glob.glob(value) or glob.glob(f"{value}.index")  # a checkpoint is a prefix
-        in_image = any(pathlib.Path(path).resolve().is_relative_to(ROOT / part) for path in here for part in CONTENT)
-        if here and (settings.tpu_type.is_pod or not in_image):
-            raise UsageError(
-                f"{name}={value} is on this machine, which a job of Vertex AI cannot see. Copy it to the bucket and "
-                f"name it there: gcloud storage cp --recursive {quoted([value])} {settings.bucket}/"
-            )
     if settings.tpu_type.is_pod and not (settings.program.get("TASK") or settings.program.get("CORPUS")):
-        raise UsageError("CORPUS=gs://... is needed: the hosts of a pod slice cannot see the sample corpus.")
+        raise UsageError("CORPUS is needed: the hosts of a pod slice do not have the sample corpus.")
+    sync.plan(settings)
 
 
 def _seconds(settings):
@@ -157,25 +149,19 @@ def _seconds(settings):
     return round(min(hours) * 3600) if hours else None
 
 
-def image_address(settings, gcloud):
-    """Address of the image of this code, whose tag follows from all that is in it."""
+def _image(settings, gcloud):
+    """Address of the image, which is made if there is none. Its tag follows from what it is made of."""
     digest = hashlib.sha256()
-    for content in CONTENT:
-        for path in sorted([ROOT / content, *(ROOT / content).rglob("*")]):
-            if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
-                digest.update(path.read_bytes())
+    for source in _IMAGE_SOURCES:
+        digest.update((sync.ROOT / source).read_bytes())
     tag = f"{'pod-' if settings.tpu_type.is_pod else ''}{digest.hexdigest()[:16]}"
-    return f"{gcloud.images_repository}/bert:{tag}"
-
-
-def _make_image(settings, gcloud, image):
-    if image.rpartition(":")[2] in gcloud.image_tags():
-        return
-    gcloud.images_repository_create()
-    prompt.say(settings, f"Making the image {image}, once for each state of the code; this takes some minutes.")
-    if gcloud.shell.attach(gcloud.image_build(image, _POD_BASE if settings.tpu_type.is_pod else _BASE)):
-        raise CloudError("the image could not be made; the lines above say why.")
+    image = f"{gcloud.images_repository}/bert:{tag}"
+    if tag not in gcloud.image_tags():
+        gcloud.images_repository_create()
+        prompt.say(settings, f"Making the image {image}, once; this takes some minutes.")
+        if gcloud.shell.attach(gcloud.image_build(image, _POD_BASE if settings.tpu_type.is_pod else _BASE)):
+            raise CloudError("the image could not be made; the lines above say why.")
+    return image
 
 
 def _follow(settings, gcloud, name, since=""):
@@ -225,10 +211,3 @@ def _minutes_ago(minutes):
 
 def _state(found):
     return found.get("state", "UNKNOWN").replace("JOB_STATE_", "")
-
-
-def _read(path):
-    try:
-        return pathlib.Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(f"JOB={path} cannot be read: {e}") from None
