@@ -4,9 +4,9 @@ Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Langua
 https://arxiv.org/abs/1810.04805. The names, signatures, variable names and initialisation are those of the
 original TensorFlow 1 code, so that its callers and its checkpoints work unchanged.
 
-Variables are always float32. Every function computes in the dtype of the tensor it is given, but for the statistics
-of layer normalisation, the softmax and the losses, which are float32. So the one place that decides is where `BertModel`
-casts the encoder's input.
+Variables are always float32. Every function computes in the dtype of the tensor it is given, but for layer
+normalisation, the softmax and the losses, which are computed in float32. So the one place that decides is where
+`BertModel` casts the encoder's input.
 """
 
 import copy

@@ -43,13 +43,15 @@ def training_step(
     first_step=0,
     optimizer=ADAMW,
     layerwise_lr_decay=1.0,
+    loss_scale=None,
     **hyperparameters,
 ):
     """Returns the operation of one training step with given gradients.
 
     Gradients are averaged over the replicas first and clipped then, to a global norm of 1, so that a step
     does not depend on how many cores share its batch. (The original clips on each core and applies the sum.)
-    A gradient that is not finite makes every variable NaN, and so the next loss: nothing is skipped.
+    A gradient that is not finite makes every variable NaN, and so the next loss: nothing is skipped, unless a
+    `loss_scale` says so. A step that is skipped changes nothing but the scale and the global step.
 
     The gradient's norm before clipping and the learning rate are added to the graph collections
     `GRADIENT_NORM` and `LEARNING_RATE`; across replicas, every one computes the same.
@@ -62,6 +64,7 @@ def training_step(
       optimizer: one of `OPTIMIZERS`.
       layerwise_lr_decay: factor of the learning rate from each layer of the encoder to the one below it; what is above
         the encoder has the full rate (ELECTRA, https://openreview.net/forum?id=r1xMH1BtvB).
+      loss_scale: the `loss_scaling.LossScale` that the gradients are scaled by, or None.
       **hyperparameters: weight_decay_rate, beta_1, beta_2 and epsilon of the optimizer.
 
     Returns:
@@ -82,12 +85,19 @@ def training_step(
     )
     gradients = replicas.mean(list(gradients))
     gradient_norm = tf.global_norm(gradients)
+    updates, usable, unscale = [], None, 1.0
+    if loss_scale:
+        unscale = 1.0 / loss_scale.value
+        usable = loss_scale.usable(gradient_norm)
+        gradient_norm = tf.where(usable, gradient_norm * unscale, tf.zeros_like(gradient_norm))
+        updates.append(loss_scale.update(usable))
     tf.add_to_collection(GRADIENT_NORM, gradient_norm)
     tf.add_to_collection(LEARNING_RATE, learning_rate)
 
-    update = step.apply_gradients(zip(gradients, variables), gradient_scale=_clip_scale(gradient_norm))
+    scale = _clip_scale(gradient_norm) * unscale
+    updates.append(step.apply_gradients(zip(gradients, variables), gradient_scale=scale, usable=usable))
     # The step is a part of every dropout's seed and of the learning rate, so it must change after all reads.
-    with tf.control_dependencies([update, loss]):
+    with tf.control_dependencies([*updates, loss]):
         return tf.group(global_step.assign_add(1))
 
 
@@ -186,7 +196,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         self.epsilon = epsilon
         self.exclude_from_weight_decay = exclude_from_weight_decay
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None, gradient_scale=1.0):
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None, gradient_scale=1.0, usable=None):
         """Returns an operation that updates the variables.
 
         Args:
@@ -194,20 +204,21 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
           global_step: ignored; it is the caller who adds 1 to it.
           name: name of the operation.
           gradient_scale: factor for all gradients. Given here it costs no pass over them.
+          usable: boolean scalar tensor: if it is false, all variables stay as they are. None: true.
         """
         del global_step
         with tf.name_scope(name, self._name):
             updates = [
-                self._update(tf.convert_to_tensor(gradient), variable, gradient_scale)
+                self._update(tf.convert_to_tensor(gradient), variable, gradient_scale, usable)
                 for gradient, variable in grads_and_vars
                 if gradient is not None
             ]
             return tf.group(*updates)
 
-    def _update(self, gradient, variable, gradient_scale):
+    def _update(self, gradient, variable, gradient_scale, usable):
         name = re.sub(r":\d+$", "", variable.name)
         m, v = self._slot(name + "/adam_m", variable), self._slot(name + "/adam_v", variable)
-        parameter, m, v = (_on_this_replica(x) for x in (variable, m, v))
+        parameter, m, v = (replicas.local_copy(x) for x in (variable, m, v))
 
         next_m = self.beta_1 * m + ((1.0 - self.beta_1) * gradient_scale) * gradient
         next_v = self.beta_2 * v + ((1.0 - self.beta_2) * gradient_scale**2) * tf.square(gradient)
@@ -217,8 +228,10 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         rate = self.learning_rate * self._trust_ratio(name, parameter, step)
         if name in self._rate_scales:
             rate *= self._rate_scales[name]
-        next_parameter = parameter - rate * step
-        return tf.group(parameter.assign(next_parameter), m.assign(next_m), v.assign(next_v))
+        next_values = ((parameter, parameter - rate * step), (m, next_m), (v, next_v))
+        if usable is not None:
+            next_values = ((of, tf.where(usable, value, of)) for of, value in next_values)
+        return tf.group(*(of.assign(value) for of, value in next_values))
 
     def _direction(self, m, v):
         """The step before weight decay, of the moments after this step's gradient."""
@@ -289,12 +302,3 @@ _OPTIMIZERS = {
     "lamb_without_bias_correction": (LambOptimizer, {"bias_correction": False}),
 }
 OPTIMIZERS = tuple(_OPTIMIZERS)
-
-
-def _on_this_replica(variable):
-    """This replica's copy of a variable. Copies may be updated one by one, as all get the same update."""
-    copies = tf.distribute.get_strategy().experimental_local_results(variable)
-    if len(copies) == 1:
-        return copies[0]
-    # Each machine has the copies of its own replicas, in their order.
-    return copies[tf.get_static_value(replicas.replica_id()) % len(copies)]

@@ -48,6 +48,15 @@ def mean(tensors):
     return sum(tf.nest.map_structure(lambda tensor: tensor / replicas, tensors))
 
 
+def local_copy(variable):
+    """This replica's copy of a variable. Copies may be updated one by one if all get the same update."""
+    copies = tf.distribute.get_strategy().experimental_local_results(variable)
+    if len(copies) == 1:
+        return copies[0]
+    # Each machine has the copies of its own replicas, in their order.
+    return copies[tf.get_static_value(replica_id()) % len(copies)]
+
+
 def _num_tpu_shards():
     """Number of replicas of the TPU computation being built; None outside of one."""
     return tpu_function.get_tpu_context().number_of_shards

@@ -6,7 +6,8 @@ from typing import Callable, Optional
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from bert import modeling, optimization
+from bert import loss_scaling, modeling, optimization
+from bert.errors import InputError
 from bert.training import accumulation, checkpoints, estimator, evaluations, guards
 from bert.training.progress import ProgressHook, TrainingMetrics
 
@@ -40,8 +41,8 @@ class Schedule:
             step - self.first_step, self.learning_rate, self.num_train_steps, self.num_warmup_steps, **decay
         )
 
-    def train_op(self, loss, grads_and_vars):
-        """The operation that makes one step."""
+    def train_op(self, loss, grads_and_vars, loss_scale=None):
+        """The operation that makes one step; `loss_scale` as of `optimization.training_step`."""
         return optimization.training_step(
             loss,
             grads_and_vars,
@@ -49,6 +50,7 @@ class Schedule:
             self.num_train_steps,
             self.num_warmup_steps,
             first_step=self.first_step,
+            loss_scale=loss_scale,
             **self.optimizer,
         )
 
@@ -130,8 +132,16 @@ class Trainer:
         def model_fn(features, labels, mode, params):
             del labels, params
             build = self.loss_builder(features, num_micro_batches)
-            loss, metrics, grads_and_vars = accumulation.gradients(build, features, num_micro_batches, signature)
-            train_op = schedule.train_op(loss, grads_and_vars)
+            loss_scale = loss_scaling.LossScale() if self.compute_dtype == tf.float16 else None
+
+            def build_scaled(features):
+                loss, metrics = build(features)
+                return (loss_scale.scaled(loss) if loss_scale else loss), metrics
+
+            loss, metrics, grads_and_vars = accumulation.gradients(build_scaled, features, num_micro_batches, signature)
+            train_op = schedule.train_op(loss, grads_and_vars, loss_scale)
+            if loss_scale:
+                metrics = {**metrics, "loss_scale": loss_scale.value}
             gradient_norm = tf.get_collection(optimization.GRADIENT_NORM)[-1]
             shown = TrainingMetrics({"loss": loss, "gradient_norm": gradient_norm, **metrics})
             return tf.estimator.tpu.TPUEstimatorSpec(
@@ -177,6 +187,7 @@ class Trainer:
                     # Asked before training too: the evaluation may have been interrupted.
                     due = step % eval_every == 0 or step == stretch.last_step
                     if due and course.get(step) is None:
+                self._check_dtype(checkpoint)
                         course.add(stretch.evaluate(), checkpoints.latest(self.output_dir)[0])
                     if course.is_enough(step):
                         return metrics
@@ -196,6 +207,13 @@ class Trainer:
             progress = ProgressHook(
                 metrics,
                 self.output_dir,
+    def _check_dtype(self, checkpoint):
+        if self.compute_dtype == tf.float16 and loss_scaling.SCALE not in checkpoints.read_shapes(checkpoint):
+            raise InputError(
+                f"--dtype=fp16: {checkpoint} was trained with another dtype, and has no loss scale. Go on with that, or "
+                "name it as --init_checkpoint of a training in another --output_dir."
+            )
+
                 last_step=total,
                 batch_size=stretch.schedule.train_batch_size,
                 seq_length=stretch.spec["input_ids"].shape[0],
