@@ -157,6 +157,8 @@ class GoogleApis(gcs_server.Api):
     def _route(self, request):
         service = re.fullmatch(r"(?:[a-z0-9-]+-)?([a-z]+)\.(?:mtls\.)?googleapis\.com", request.host)
         handler = self._services.get(service[1]) if service else None
+        if request.path == "/" or request.path.startswith("/computeMetadata/"):
+            return _metadata(request)
         if handler is None:
             return self._storage(request)
         if "/batch" in request.path or request.path.endswith("/batch"):
@@ -646,6 +648,33 @@ def environment(url, ca_file, base):
     }
 
 
+def machine_environment(url, ca_file):
+    """As `environment`, for the machines: they get their tokens from the metadata server, as machines of Google do."""
+    variables = environment(url, ca_file, {})
+    del variables["NO_GCE_CHECK"]
+    return {**variables, **dict.fromkeys(("GCE_METADATA_HOST", "GCE_METADATA_IP"), url.partition("//")[2])}
+
+
+def _metadata(request):
+    """The metadata server: https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys."""
+    account = {"email": "1-compute@developer.gserviceaccount.com", "scopes": ["cloud-platform"], "aliases": ["default"]}
+    token = {"access_token": "not-a-real-token", "expires_in": 3600, "token_type": "Bearer"}
+    answers = {
+        "": "computeMetadata/",
+        "project/project-id": "my-project",
+        "universe/universe-domain": "googleapis.com",
+        "instance/service-accounts/default/token": json.dumps(token),
+        "instance/service-accounts/default": json.dumps(account),
+        f"instance/service-accounts/{account['email']}/token": json.dumps(token),
+        f"instance/service-accounts/{account['email']}": json.dumps(account),
+    }
+    name = request.path[len("/computeMetadata/v1/") :].rstrip("/")
+    if name not in answers:
+        raise ApiError(404, "Not Found")
+    kind = "application/json" if answers[name].startswith("{") else "text/plain"
+    return Reply(200, answers[name].encode(), {"Metadata-Flavor": "Google", "Content-Type": kind})
+
+
 def _hosts(accelerator_type):
     """Number of machines: one for each 4 chips, which are 8 cores. v4 counts cores as v2 and v3 do."""
     return max(1, int(accelerator_type.partition("-")[2]) // 8)
@@ -690,7 +719,7 @@ if __name__ == "__main__":
     os.makedirs(sys.argv[2], exist_ok=True)
     api = GoogleApis(fake_vm.Machines(sys.argv[2]))
     server = Server(int(sys.argv[1]), sys.argv[2], api)
-    api.machines.variables = environment(server.url, server.ca_file, {})
+    api.machines.variables = machine_environment(server.url, server.ca_file)
     print(server.url, server.ca_file, flush=True)
     try:
         server.serve_forever()
