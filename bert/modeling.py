@@ -10,6 +10,7 @@ normalisation, the softmax and the losses, which are computed in float32. So the
 """
 
 import copy
+import functools
 import json
 import math
 import re
@@ -143,6 +144,7 @@ class BertModel:
         compute_dtype=tf.float32,
         position_ids=None,
         pooled_places=None,
+        recompute_grad=False,
     ):
         """Builds the graph of the encoder.
 
@@ -162,6 +164,7 @@ class BertModel:
             text; default: its place in the row.
           pooled_places: int32 tensor [n] of places in the batch, row * seq_length + place in the row, whose vectors
             are pooled; default: the first of each row.
+          recompute_grad: as of `transformer_model`.
 
         Raises:
           InputError: the config describes no model, or the sequence is longer than its positions.
@@ -210,6 +213,7 @@ class BertModel:
                     attention_probs_dropout_prob=attention_probs_dropout_prob,
                     initializer_range=config.initializer_range,
                     do_return_all_layers=True,
+                    recompute_grad=recompute_grad,
                 )
             self.sequence_output = self.all_encoder_layers[-1]
             with tf.variable_scope("pooler"):
@@ -641,6 +645,7 @@ def transformer_model(
     attention_probs_dropout_prob=0.1,
     initializer_range=0.02,
     do_return_all_layers=False,
+    recompute_grad=False,
 ):
     """The stack of Transformer encoder layers, normalised after each residual sum.
 
@@ -656,6 +661,8 @@ def transformer_model(
       attention_probs_dropout_prob: dropout of the attention probabilities.
       initializer_range: standard deviation of the initial kernels.
       do_return_all_layers: return a list of every layer's output rather than the last one's.
+      recompute_grad: compute each layer once more when its gradient is computed, rather than keep what is in it: a
+        third more work, and memory for the layers' outputs only.
 
     Returns:
       Float tensor [batch_size, seq_length, hidden_size], or a list of them.
@@ -672,12 +679,12 @@ def transformer_model(
             f"The input is {input_width} wide, but hidden_size is {hidden_size}; residuals need one width."
         )
 
-    # Two dimensions throughout: reshaping back and forth is not free on a TPU.
-    layer_output = reshape_to_matrix(input_tensor)  # [batch * seq, hidden]
-    layer_outputs = []
-    for layer in range(num_hidden_layers):
-        with tf.variable_scope(f"layer_{layer}"):
-            layer_input = layer_output
+    scope = tf.get_variable_scope()
+
+    def transformer_layer(layer_input, layer):
+        # The scope is named whole, since a layer that is computed once more is built elsewhere.
+        reuse = tf.AUTO_REUSE if recompute_grad else None
+        with tf.variable_scope(scope, reuse=reuse, auxiliary_name_scope=False), tf.variable_scope(f"layer_{layer}"):
             with tf.variable_scope("attention"):
                 with tf.variable_scope("self"):
                     attention_output = attention_layer(
@@ -708,6 +715,16 @@ def transformer_model(
                 layer_output = dense(intermediate_output, hidden_size, initializer_range=initializer_range)
                 layer_output = dropout(layer_output, hidden_dropout_prob)
                 layer_output = layer_norm(layer_output + attention_output)
+        return layer_output
+
+    # Two dimensions throughout: reshaping back and forth is not free on a TPU.
+    layer_output = reshape_to_matrix(input_tensor)  # [batch * seq, hidden]
+    layer_outputs = []
+    for layer in range(num_hidden_layers):
+        compute = functools.partial(transformer_layer, layer=layer)
+        if recompute_grad:
+            compute = tf.recompute_grad(stateless.repeatable(compute))
+        layer_output = compute(layer_output)
         layer_outputs.append(layer_output)
 
     if do_return_all_layers:

@@ -7,7 +7,6 @@ is, on the global step, on the replica, and on the micro-batch.
 
 import contextlib
 import contextvars
-import itertools
 import struct
 import weakref
 import zlib
@@ -42,7 +41,8 @@ def next_seed():
     new in each run of the graph, and governed by `tf.set_random_seed` as usual.
     """
     graph = _outermost_graph()
-    index = next(_dropouts_in_graph.setdefault(graph, itertools.count()))
+    index = _dropouts_in_graph.get(graph, 0)
+    _dropouts_in_graph[graph] = index + 1
     step = tf.train.get_global_step()
     if step is None:
         return tf.random.uniform([2], tf.int32.min, tf.int32.max, tf.int32)
@@ -53,6 +53,26 @@ def next_seed():
     if micro_count > 1:
         time = time * micro_count + micro_index
     return tf.stack([tf.constant(place, tf.int32), time])
+
+
+def repeatable(function):
+    """Makes a function that draws the same random bits whenever it is called to build the same part of the graph."""
+    first = None
+
+    def repeat(*args):
+        nonlocal first
+        graph = _outermost_graph()
+        index = _dropouts_in_graph.get(graph, 0)
+        if first is None:
+            first = index
+            return function(*args)
+        _dropouts_in_graph[graph] = first
+        try:
+            return function(*args)
+        finally:
+            _dropouts_in_graph[graph] = index
+
+    return repeat
 
 
 def random_bytes(shape):

@@ -37,6 +37,11 @@ def define():
         "Micro-batches that each core's part of a batch is cut into: as many times less memory, for the same step.",
         lower_bound=1,
     )
+    flags.DEFINE_bool(
+        "recompute_grad",
+        False,
+        "Whether to compute each layer once more for its gradient instead of keeping what is in it: less memory.",
+    )
     flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", lower_bound=1)
     flags.DEFINE_integer("keep_checkpoint_max", 5, "How many of the newest checkpoints are kept.", lower_bound=1)
     flags.DEFINE_integer(
@@ -167,5 +172,6 @@ def trainer_options(values):
         "seed": values.seed,
         "log_steps": values.log_steps,
         "compute_dtype": modeling.COMPUTE_DTYPES[values.dtype],
+        "recompute_grad": values.recompute_grad,
         "estimator_options": estimator_options(values),
     }

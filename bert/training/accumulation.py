@@ -60,7 +60,8 @@ def gradients(build, features, num_micro_batches, of):
     def add(index, scalars, sums):
         with stateless.micro_batch(index, num_micro_batches):
             loss, metrics = build({name: tf.gather(part, index) for name, part in parts.items()})
-        found = {variable.op.name: gradient for gradient, variable in optimization.dense_gradients(loss)}
+            # Here too, since a layer may be computed once more for its gradient.
+            found = {variable.op.name: gradient for gradient, variable in optimization.dense_gradients(loss)}
         sums = [total + found[name] for total, (name, _) in zip(sums, of.variables)]
         return index + 1, scalars + tf.stack([loss, *(metrics[name] for name in of.metrics)]), sums
 

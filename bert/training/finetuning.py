@@ -139,19 +139,18 @@ def variable_shapes(config, head, spec):
             name: tf.zeros([1, of.shape[0]], tf.int32 if of.dtype == tf.int64 else of.dtype)
             for name, of in spec.items()
         }
-        _build(config, head, features, is_training=False, use_one_hot_embeddings=False)
+        _build(config, head, features, is_training=False)
         return {variable.op.name: variable.shape.as_list() for variable in tf.trainable_variables()}
 
 
-def _build(config, head, features, is_training, use_one_hot_embeddings, compute_dtype=tf.float32):
+def _build(config, head, features, is_training, **model_options):
     model = modeling.BertModel(
         config=config,
         is_training=is_training,
         input_ids=features["input_ids"],  # [batch, seq]
         input_mask=features["input_mask"],  # [batch, seq]
         token_type_ids=features["segment_ids"],  # [batch, seq]
-        use_one_hot_embeddings=use_one_hot_embeddings,
-        compute_dtype=compute_dtype,
+        **model_options,
     )
     return head(model, features, is_training)
 
@@ -287,4 +286,4 @@ class Finetuner(trainer.Trainer):
         return model_fn
 
     def _build(self, features, is_training):
-        return _build(self.config, self.head, features, is_training, use_one_hot_embeddings=self.device.use_tpu)
+        return _build(self.config, self.head, features, is_training, **self.model_options)

@@ -57,10 +57,9 @@ def build_losses(
     config,
     features,
     is_training,
-    use_one_hot_embeddings,
     next_sentence=True,
-    compute_dtype=tf.float32,
     masked_lm_weight=None,
+    **model_options,
 ):
     """Builds the model and both losses on a batch.
 
@@ -68,10 +67,9 @@ def build_losses(
       config: a `BertConfig`.
       features: dict of Tensors as of `bert.data.input_pipeline`.
       is_training: whether dropout is on.
-      use_one_hot_embeddings: whether embeddings are looked up by a matrix product.
       next_sentence: whether next sentence prediction is a part of the loss.
-      compute_dtype: as of `modeling.BertModel`.
       masked_lm_weight: as `total_weight` of `pretraining_heads.get_masked_lm_output`.
+      **model_options: further arguments of `modeling.BertModel`.
 
     Returns:
       The total loss (scalar), and a dict of per-prediction and per-example tensors for metrics.
@@ -82,8 +80,7 @@ def build_losses(
         input_ids=features["input_ids"],  # [batch, seq]
         input_mask=features["input_mask"],  # [batch, seq]
         token_type_ids=features["segment_ids"],  # [batch, seq]
-        use_one_hot_embeddings=use_one_hot_embeddings,
-        compute_dtype=compute_dtype,
+        **model_options,
     )
     masked_lm_loss, masked_lm_losses, masked_lm_log_probs = pretraining_heads.get_masked_lm_output(
         config,
@@ -171,7 +168,7 @@ def variable_shapes(config):
             name: tf.zeros([1, of.shape[0]], tf.int32 if of.dtype == tf.int64 else of.dtype)
             for name, of in input_pipeline.feature_spec(2, 1).items()
         }
-        build_losses(config, features, is_training=False, use_one_hot_embeddings=False)
+        build_losses(config, features, is_training=False)
         return {variable.op.name: variable.shape.as_list() for variable in tf.trainable_variables()}
 
 
@@ -281,7 +278,7 @@ class Pretrainer(trainer.Trainer):
             self.config,
             features,
             is_training,
-            use_one_hot_embeddings=self.device.use_tpu,
             next_sentence=self.next_sentence,
             masked_lm_weight=masked_lm_weight,
+            **self.model_options,
         )

@@ -87,7 +87,7 @@ class Trainer:
       init_checkpoint: path prefix of a checkpoint to start from, or None.
       estimator_options: further arguments of `bert.training.estimator.make`.
       log_steps: steps between two reports of progress.
-      compute_dtype: as of `modeling.BertModel`.
+      compute_dtype, recompute_grad: as of `modeling.BertModel`.
       check: function called after every step; it may raise.
     """
 
@@ -99,7 +99,17 @@ class Trainer:
     estimator_options: dict = dataclasses.field(default_factory=dict)
     log_steps: int = 100
     compute_dtype: tf.DType = tf.float32
+    recompute_grad: bool = False
     check: Optional[Callable] = None
+
+    @property
+    def model_options(self):
+        """Further arguments of `modeling.BertModel`."""
+        return {
+            "use_one_hot_embeddings": self.device.use_tpu,
+            "compute_dtype": self.compute_dtype,
+            "recompute_grad": self.recompute_grad,
+        }
 
     def loss_builder(self, batch, num_micro_batches=1):
         """Returns a function that builds the training loss of a micro-batch.
@@ -177,6 +187,7 @@ class Trainer:
             )
         else:
             if checkpoint:
+                self._check_dtype(checkpoint)
                 logging.info("resuming from %s at step %d", checkpoint, step)
             if record:
                 record.add_start(step)
@@ -187,7 +198,6 @@ class Trainer:
                     # Asked before training too: the evaluation may have been interrupted.
                     due = step % eval_every == 0 or step == stretch.last_step
                     if due and course.get(step) is None:
-                self._check_dtype(checkpoint)
                         course.add(stretch.evaluate(), checkpoints.latest(self.output_dir)[0])
                     if course.is_enough(step):
                         return metrics
@@ -196,6 +206,13 @@ class Trainer:
                 step = evaluations.next_pause(step, eval_every if course else None, stretch.last_step)
                 metrics = self._train_to(step, stretch, total, record)
         return metrics
+
+    def _check_dtype(self, checkpoint):
+        if self.compute_dtype == tf.float16 and loss_scaling.SCALE not in checkpoints.read_shapes(checkpoint):
+            raise InputError(
+                f"--dtype=fp16: {checkpoint} was trained with another dtype, and has no loss scale. Go on with that, or "
+                "name it as --init_checkpoint of a training in another --output_dir."
+            )
 
     def _train_to(self, last_step, stretch, total, record):
         progress = None
@@ -207,13 +224,6 @@ class Trainer:
             progress = ProgressHook(
                 metrics,
                 self.output_dir,
-    def _check_dtype(self, checkpoint):
-        if self.compute_dtype == tf.float16 and loss_scaling.SCALE not in checkpoints.read_shapes(checkpoint):
-            raise InputError(
-                f"--dtype=fp16: {checkpoint} was trained with another dtype, and has no loss scale. Go on with that, or "
-                "name it as --init_checkpoint of a training in another --output_dir."
-            )
-
                 last_step=total,
                 batch_size=stretch.schedule.train_batch_size,
                 seq_length=stretch.spec["input_ids"].shape[0],

@@ -26,7 +26,7 @@ def config(dropout):
     )
 
 
-def train(num_accumulation_steps, steps, dropout=0.0, first_step=0, **optimizer):
+def train(num_accumulation_steps, steps, dropout=0.0, first_step=0, recompute_grad=False, **optimizer):
     """Losses and masked LM losses of some steps, and the variables after them."""
     rng = np.random.default_rng(0)
     batches = [random_batch(config(dropout), rng, BATCH_SIZE) for _ in range(steps)]
@@ -41,7 +41,9 @@ def train(num_accumulation_steps, steps, dropout=0.0, first_step=0, **optimizer)
         schedule = trainer.Schedule(
             BATCH_SIZE, 1e-2, 100, 2, num_accumulation_steps=num_accumulation_steps, optimizer=optimizer
         )
-        pretrainer = pretraining.Pretrainer(config(dropout), Device(False, "CPU"), "unused", seed=1)
+        pretrainer = pretraining.Pretrainer(
+            config(dropout), Device(False, "CPU"), "unused", seed=1, recompute_grad=recompute_grad
+        )
         stretch = trainer.Stretch(0, 100, schedule, spec, None)
         made = pretrainer.training_model_fn(stretch)(features, None, tf.estimator.ModeKeys.TRAIN, {})
         metrics = {tensor.op.name: tensor for tensor in made.host_call[1]}
@@ -68,6 +70,16 @@ def test_micro_batches_make_the_step_of_the_whole_batch(optimizer):
         assert others.keys() == variables.keys()
         for name, value in variables.items():
             np.testing.assert_allclose(others[name], value, atol=3e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_layers_computed_once_more_have_the_same_dropout_and_gradients(number):
+    kept, variables = train(number, steps=3, dropout=0.3)
+    computed, others = train(number, steps=3, dropout=0.3, recompute_grad=True)
+    assert [loss for loss, _ in computed] == pytest.approx([loss for loss, _ in kept], rel=1e-5)
+    assert others.keys() == variables.keys()
+    for name, value in variables.items():
+        np.testing.assert_allclose(others[name], value, atol=3e-5, err_msg=name)
 
 
 def test_dropout_differs_between_micro_batches_and_repeats_with_the_step():
