@@ -116,8 +116,8 @@ tpu-smoke: ## Train a tiny BERT for two steps on the TPU
 	@scripts/cloud.sh tpu-smoke
 
 .PHONY: vertex
-vertex: ## Train as a job of Vertex AI: TASK=, or pretrain; BUCKET= TPU_TYPE= CONTAINER=; or JOB=job.yaml
-	@scripts/cloud.sh vertex
+vertex: $(if $(JOB),setup) ## Train as a job of Vertex AI: TASK= or pretrain; or JOB=config.yaml of AI Platform, or job.yaml
+	@scripts/vertex.sh
 
 .PHONY: clean-cloud
 clean-cloud: ## Delete everything labelled as this project's, after asking; DELETE_DATA=1 the run's data too

@@ -343,15 +343,16 @@ class Gcloud:
         argv += [f"--gcs-source-staging-dir={folder}", f"--gcs-log-dir={folder}", *self._project(), "--quiet"]
         return argv
 
-    def custom_job_create(self, path):
+    def custom_job_create(self, path, labels=()):
         """Submits a custom job and returns its full name.
 
         Args:
           path: file with the specification of the job.
+          labels: dict of labels beside this project's.
         """
         settings = self.settings
         argv = ["gcloud", "ai", "custom-jobs", "create", f"--region={self.region}", *self._project()]
-        argv += [f"--display-name={settings.run}", f"--config={path}", self._labels()]
+        argv += [f"--display-name={settings.run}", f"--config={path}", self._labels(labels)]
         argv += [f"--service-account={settings.service_account}"] if settings.service_account else []
         argv += [f"--network={settings.network}"] if settings.network else []
         assumed = f"projects/{settings.project or 'my-project'}/locations/{self.region}/customJobs/JOB"
@@ -413,8 +414,9 @@ class Gcloud:
         argv += [f"--subnetwork={settings.subnetwork}"] if settings.subnetwork else []
         return [*argv, "--scopes=cloud-platform", "--quiet"]
 
-    def _labels(self):
-        return "--labels=" + ",".join(f"{key}={value}" for key, value in self.settings.labels.items())
+    def _labels(self, more=()):
+        labels = {**dict(more), **self.settings.labels}
+        return "--labels=" + ",".join(f"{key}={value}" for key, value in labels.items())
 
     def _machine_verb(self, verb):
         return (

@@ -14,12 +14,14 @@ import re
 import sys
 import tempfile
 
-from scripts.cloud import buckets, launch, prices, prompt, sync
+from scripts.cloud import buckets, launch, prices, prompt, sync, tpu_types
 from scripts.cloud.errors import CloudError, UsageError
-from scripts.cloud.gcloud import quoted
+from scripts.cloud.gcloud import Gcloud, quoted
+from scripts.cloud.settings import label
 
 _IMAGE_SOURCES = ("requirements.txt", "scripts/vertex/Dockerfile", "scripts/vertex/run.py")
 _RUN = ["python3", "/opt/bert/run.py"]
+_PYTHON = "/opt/bert/venv/bin/python"
 _BASE = "python:3.10-slim-bookworm"
 _POD_BASE = "us-docker.pkg.dev/vertex-ai/training/tf-tpu-pod-base-cp310:latest"
 _ENDED = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED")
@@ -31,8 +33,11 @@ EXIT_FAILED = 3
 
 def main(settings, gcloud):
     """Submits the job, unless one of this run is under way, and follows its log to its end."""
-    settings.need("BUCKET")
-    _check(settings)
+    settings, old = _read_old(settings, gcloud)
+    gcloud = Gcloud(settings, gcloud.shell)
+    if not settings.job_file or (old and not old.image):
+        settings.need("BUCKET")
+        _check(settings, old)
     active = [
         job
         for job in gcloud.custom_jobs()
@@ -41,47 +46,127 @@ def main(settings, gcloud):
     if active:
         prompt.say(settings, f"A job of the run {settings.run} is {_state(active[0])} already.")
         return _follow(settings, gcloud, active[0]["name"], since=_minutes_ago(10))
-    return _follow(settings, gcloud, _submit(settings, gcloud))
+    return _follow(settings, gcloud, _submit(settings, gcloud, old))
 
 
-def machine(generation, cores):
-    """The machine of a job, as its specification has it.
+def _read_old(settings, gcloud):
+    """The settings, and what JOB asks for if it is a configuration of AI Platform, or None."""
+    if not settings.job_file:
+        return settings, None
+    from scripts.cloud import ai_platform  # needs PyYAML, which only this way needs
+
+    old = ai_platform.read(settings.job_file)
+    if old is None:
+        return settings, None
+    if old.region and old.region != gcloud.region:
+        raise UsageError(f"{settings.job_file} has region {old.region}, and ZONE is {gcloud.zone}: give a ZONE there.")
+    named = {"run": label(old.name)} if old.name and settings.run == "pretrain" else {}
+    return dataclasses.replace(settings, tpu_type=tpu_types.parse(f"{old.generation}-{old.cores}"), **named), old
+
+
+def _check(settings, old):
+    """Refuses what would fail only when the job is under way."""
+    if settings.tpu_type.generation not in ("v2", "v3"):
+        raise UsageError(
+            f"TPU_TYPE={settings.tpu_type.name}: of the TPUs of Vertex AI only v2 and v3 can run TPUEstimator. Use "
+            "v2-8, v3-8 or one of their pod slices, or a TPU VM of your own: make cloud-up."
+        )
+    if old:
+        program = sync.ROOT / "bert" / f"{_program(old)}.py"
+        if not (program.is_file() and "program.run(" in program.read_text(encoding="utf-8")):
+            raise UsageError(
+                f"{old.module_line}: pythonModule {old.module} is not a program of this project. It ran in a prebuilt "
+                "container of AI Platform, and Vertex AI has none for TPUs any more: put it into an image, and name "
+                "that with masterConfig.imageUri."
+            )
+        return
+    if settings.tpu_type.is_pod and not (settings.program.get("TASK") or settings.program.get("CORPUS")):
+        raise UsageError("CORPUS is needed: the hosts of a pod slice do not have the sample corpus.")
+    sync.plan(settings)
+
+
+def _submit(settings, gcloud, old):
+    """Asks, copies and makes what the job needs, submits it and returns its name."""
+    if settings.job_file and old is None:
+        prompt.confirm(settings, f"Submit {settings.job_file} to Vertex AI in {gcloud.region}, as {settings.run}")
+        return gcloud.custom_job_create(settings.job_file)
+    on_demand = dataclasses.replace(settings, on_demand=True)  # Vertex AI has TPUs of no other kind
+    for note in old.notes if old else ():
+        prompt.say(settings, note)
+    needs_bucket = not (old and old.image)
+    missing = needs_bucket and buckets.look(settings, gcloud) is None
+    what = f"Make the private bucket {settings.bucket} in {gcloud.region} and train" if missing else "Train"
+    what += f" {settings.run} on Vertex AI, on a {settings.tpu_type.name} in {gcloud.region}"
+    prompt.confirm(settings, f"{what}: {prices.describe(on_demand)}, and Vertex AI's own fee, until it ends")
+    if missing:
+        gcloud.bucket_create()
+    container = _old_container(settings, gcloud, old) if old else _container(settings, gcloud)
+    text = as_yaml(specification(settings.tpu_type, container, _seconds(on_demand), old.more if old else {}))
+    labels = old.labels if old else {}
+    if settings.dry_run:
+        print(f"cat >job.yaml <<'END'\n{text}END", flush=True)
+        return gcloud.custom_job_create("job.yaml", labels)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "job.yaml")
+        path.write_text(text, encoding="utf-8")
+        return gcloud.custom_job_create(str(path), labels)
+
+
+def specification(tpu_type, container, seconds=None, more=None):
+    """The specification of a job, as a dict: a CustomJobSpec of the API.
 
     Args:
-      generation: `v2` or `v3`.
-      cores: 8, or the size of a pod slice.
-    """
-    return {"machineType": "cloud-tpu", "acceleratorType": f"TPU_{generation.upper()}", "acceleratorCount": cores}
-
-
-def job(settings, image, code, variables, seconds=None):
-    """The specification of a job that trains.
-
-    Args:
-      settings: a `Settings`.
-      image: address of the image.
-      code: address of the archive of the code in the bucket.
-      variables: dict of the variables of the Makefile that the script reads.
+      tpu_type: a `TpuType`.
+      container: dict, a ContainerSpec of the API.
       seconds: after how long Vertex AI ends the job; None: its own limit, which is a week.
-
-    Returns:
-      A dict, a CustomJobSpec of the API.
+      more: further fields.
     """
-    tpu_type = settings.tpu_type
-    variables = {"RUN": settings.run, "OUT": settings.out, **variables}
-    if tpu_type.is_pod:
-        # The program finds the hosts by TPU_CONFIG, and keeps off the cores of its own host.
-        variables["TPU_LOAD_LIBRARY"] = "0"
-    else:
+    kind = f"TPU_{tpu_type.generation.upper()}"
+    machine = {"machineType": "cloud-tpu", "acceleratorType": kind, "acceleratorCount": tpu_type.cores}
+    spec = {"workerPoolSpecs": [{"machineSpec": machine, "replicaCount": 1, "containerSpec": container}]}
+    return {**spec, **(more or {}), **({"scheduling": {"timeout": f"{seconds}s"}} if seconds else {})}
+
+
+def _container(settings, gcloud):
+    """The container that runs a script of this project with the variables of the Makefile."""
+    script = launch.SCRIPTS["finetune" if settings.program.get("TASK") else "pretrain"]
+    variables = {"RUN": settings.run, "OUT": settings.out, **sync.send_data(settings, gcloud)}
+    if not settings.tpu_type.is_pod:
         variables["TPU_NAME"] = "local"
-    container = {
-        "imageUri": image,
-        "args": [*_RUN, code, *launch.SCRIPTS["finetune" if settings.program.get("TASK") else "pretrain"]],
-        # Vertex AI would take $(NAME) for another variable.
-        "env": [{"name": name, "value": value.replace("$(", "$$(")} for name, value in sorted(variables.items())],
-    }
-    pool = {"machineSpec": machine(tpu_type.generation, tpu_type.cores), "replicaCount": 1, "containerSpec": container}
-    return {"workerPoolSpecs": [pool], **({"scheduling": {"timeout": f"{seconds}s"}} if seconds else {})}
+    return _with_code(settings, gcloud, script, variables)
+
+
+def _old_container(settings, gcloud, old):
+    """The container that runs what a configuration of AI Platform names."""
+    if old.image:
+        arguments = old.arguments + ([f"--job-dir={old.job_dir}"] if old.job_dir else [])
+        container = {"imageUri": settings.container or old.image, "command": old.command, "args": arguments}
+        return {name: value for name, value in container.items() if value}
+    arguments = [word for word in old.arguments if not re.match(r"--?(tpu|tpu_name|master)=", word)]
+    if old.job_dir and not any(re.match(r"--?(output|model)_dir=", word) for word in arguments):
+        arguments.append(f"--output_dir={old.job_dir}")
+    return _with_code(settings, gcloud, [_PYTHON, "-m", f"bert.{_program(old)}", "--use_tpu", *arguments], {})
+
+
+def _with_code(settings, gcloud, command, variables):
+    """The container of this project's image, which fetches the code of now and runs a command in it."""
+    image = settings.container or _image(settings, gcloud)
+    code = sync.code_url(settings, sync.send_code(settings, gcloud))
+    if settings.tpu_type.is_pod:
+        # The program finds the hosts by TPU_CONFIG, and keeps off the cores of its own host.
+        variables = {**variables, "TPU_LOAD_LIBRARY": "0"}
+    container = {"imageUri": image, "args": [*_RUN, code, *map(_literal, command)]}
+    env = [{"name": name, "value": _literal(value)} for name, value in sorted(variables.items())]
+    return {**container, **({"env": env} if env else {})}
+
+
+def _literal(text):
+    """A text for the API, which would take $(NAME) for a variable."""
+    return text.replace("$(", "$$(")
+
+
+def _program(old):
+    return old.module.rpartition(".")[2]
 
 
 def as_yaml(value, indent=0):
@@ -99,47 +184,6 @@ def as_yaml(value, indent=0):
             text = _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(entry, ensure_ascii=False))
             lines.append(f"{head} {text}\n")
     return "".join(" " * indent + line for line in lines)
-
-
-def _submit(settings, gcloud):
-    """Asks, copies and makes what the job needs, submits it and returns its name."""
-    if settings.job_file:
-        prompt.confirm(settings, f"Submit {settings.job_file} to Vertex AI in {gcloud.region}, as {settings.run}")
-        return gcloud.custom_job_create(settings.job_file)
-    on_demand = dataclasses.replace(settings, on_demand=True)  # Vertex AI has TPUs of no other kind
-    missing = buckets.look(settings, gcloud) is None
-    what = f"Make the private bucket {settings.bucket} in {gcloud.region} and train" if missing else "Train"
-    what += f" {settings.run} on Vertex AI, on a {settings.tpu_type.name} in {gcloud.region}"
-    prompt.confirm(settings, f"{what}: {prices.describe(on_demand)}, and Vertex AI's own fee, until it ends")
-    if missing:
-        gcloud.bucket_create()
-    image = settings.container or _image(settings, gcloud)
-    variables = sync.send_data(settings, gcloud)
-    code = sync.code_url(settings, sync.send_code(settings, gcloud))
-    text = as_yaml(job(settings, image, code, variables, _seconds(on_demand)))
-    if settings.dry_run:
-        print(f"cat >job.yaml <<'END'\n{text}END", flush=True)
-        return gcloud.custom_job_create("job.yaml")
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, "job.yaml")
-        path.write_text(text, encoding="utf-8")
-        return gcloud.custom_job_create(str(path))
-
-
-def _check(settings):
-    """Refuses what would fail only when the job is under way."""
-    if settings.job_file:
-        if not pathlib.Path(settings.job_file).is_file():
-            raise UsageError(f"JOB={settings.job_file} does not exist.")
-        return
-    if settings.tpu_type.generation not in ("v2", "v3"):
-        raise UsageError(
-            f"TPU_TYPE={settings.tpu_type.name}: of the TPUs of Vertex AI only v2 and v3 can run TPUEstimator. Use "
-            "v2-8, v3-8 or one of their pod slices, or a TPU VM of your own: make cloud-up."
-        )
-    if settings.tpu_type.is_pod and not (settings.program.get("TASK") or settings.program.get("CORPUS")):
-        raise UsageError("CORPUS is needed: the hosts of a pod slice do not have the sample corpus.")
-    sync.plan(settings)
 
 
 def _seconds(settings):
@@ -196,7 +240,7 @@ def _follow(settings, gcloud, name, since=""):
 def _status(settings, found):
     """The exit status of a job that has ended."""
     if found["state"] == _ENDED[0]:
-        prompt.say(settings, f"The job is done. Results: {settings.out}")
+        prompt.say(settings, "The job is done." if settings.job_file else f"The job is done. Results: {settings.out}")
         return 0
     message = f"the job ended as {_state(found)}: {found.get('error', {}).get('message', 'no reason is given')}"
     status = re.search(r"non-zero status of (\d+)", message)

@@ -145,7 +145,6 @@ def test_a_pod_slice_finds_its_hosts_by_the_environment(here):
         ({"CORPUS": "no-such-*.txt"}, r"CORPUS=no-such-\*.txt does not exist"),
         ({"TPU_TYPE": "v3-32"}, "CORPUS is needed: the hosts of a pod slice"),
         ({"CONTAINER": "Not An Image"}, "CONTAINER='Not An Image' cannot be used"),
-        ({"JOB": "no-such-file"}, "JOB=no-such-file does not exist"),
     ],
 )
 def test_what_cannot_work_is_refused_first(here, variables, message):
