@@ -14,7 +14,7 @@ def make(
     device,
     output_dir,
     seed,
-    train_batch_size,
+    train_batch_size=None,
     eval_batch_size=None,
     predict_batch_size=None,
     save_checkpoints_steps=SAVE_CHECKPOINTS_STEPS,
@@ -58,7 +58,8 @@ def make(
         model_fn=model_fn,
         use_tpu=device.use_tpu,
         config=config,
-        train_batch_size=train_batch_size,
+        # Wanted always, though only a training looks at it.
+        train_batch_size=train_batch_size or eval_batch_size or predict_batch_size,
         eval_batch_size=eval_batch_size,
         predict_batch_size=predict_batch_size,
     )
