@@ -119,6 +119,10 @@ tpu-smoke: ## Train a tiny BERT for two steps on the TPU
 vertex: $(if $(JOB),setup) ## Train as a job of Vertex AI: TASK= or pretrain; or JOB=config.yaml of AI Platform, or job.yaml
 	@scripts/vertex.sh
 
+.PHONY: rehearse
+rehearse: ## Rehearse the whole life of a run on this machine, without an account: real gcloud and ssh, no cloud
+	@scripts/rehearse.sh
+
 .PHONY: clean-cloud
 clean-cloud: ## Delete everything labelled as this project's, after asking; DELETE_DATA=1 the run's data too
 	@scripts/cloud.sh clean-cloud

@@ -103,7 +103,20 @@ class Cloud(Storage):
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "CUDA_VISIBLE_DEVICES": "",
         }
+        self.reset()
+
+    def reset(self):
+        """Forgets everything and kills all machines."""
         self._ask("/_sim/reset", b"")
+
+    def buckets(self):
+        """Names of the buckets."""
+        return [bucket["name"] for bucket in self._ask("/storage/v1/b?project=my-project")["items"]]
+
+    def node(self, name):
+        """A node as the API describes it, or None."""
+        nodes = self.state()["nodes"]
+        return next((node for full_name, node in nodes.items() if full_name.endswith(f"/nodes/{name}")), None)
 
     def make_bucket(self, location="us-central1"):
         """Makes the bucket."""
