@@ -65,8 +65,18 @@ def define():
 
 def define_device():
     """Defines the flags that say where to compute."""
-    flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU; implied by --tpu_name and --master.")
-    flags.DEFINE_string("tpu_name", None, "Cloud TPU: a name, an address grpc://..., or `local` on a TPU VM.")
+    flags.DEFINE_bool(
+        "use_tpu",
+        False,
+        "Whether to run on a TPU. Unless it is given: if this machine has one, or --tpu_name, --master or the variable "
+        "TPU_NAME names one.",
+    )
+    flags.DEFINE_string(
+        "tpu_name",
+        None,
+        "Cloud TPU: `local` on a TPU VM, a name, or an address grpc://host:port; of a pod slice all, with commas "
+        "between them. Default: the variable TPU_NAME, or else this machine's.",
+    )
     flags.DEFINE_string("tpu_zone", None, "Zone of the Cloud TPU. Default: this machine's.")
     flags.DEFINE_string("gcp_project", None, "Project of the Cloud TPU. Default: this machine's.")
     flags.DEFINE_string("master", None, "Address of the TPU, instead of --tpu_name.")
@@ -106,7 +116,8 @@ def choose_device(values, paths):
     Raises:
       InputError: there is no such device, or it cannot see one of the paths.
     """
-    device = devices.choose(values.use_tpu, values.tpu_name, values.tpu_zone, values.gcp_project, values.master)
+    use_tpu = None if values["use_tpu"].using_default_value else values.use_tpu
+    device = devices.choose(use_tpu, values.tpu_name, values.tpu_zone, values.gcp_project, values.master)
     devices.check_paths(device, {name: values[name].value for name in paths})
     return device
 

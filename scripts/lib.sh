@@ -49,7 +49,10 @@ training_flags() {
   flag learning_rate "${LR:-}"
   flag seed "${SEED:-}"
   # The machines of a rehearsal say so, and have no TPU: see scripts/rehearse.sh.
-  [[ ${REHEARSAL_DEVICE:-} != cpu ]] || return 0
+  if [[ ${REHEARSAL_DEVICE:-} == cpu ]]; then
+    flag use_tpu false
+    return 0
+  fi
   flag tpu_name "${TPU_NAME:-}"
   if [[ -n ${TPU_NAME:-} ]]; then
     flag tpu_zone "${ZONE:-}"
