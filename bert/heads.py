@@ -51,6 +51,21 @@ def span_logits(vectors):
     return tf.unstack(logits, axis=-1)
 
 
+def token_logits(vectors, num_labels):
+    """Scores of the labels of each token.
+
+    The variables are output_weights [labels, hidden] and output_bias [labels].
+
+    Args:
+      vectors: float Tensor [batch, seq, hidden], the encoder's output.
+      num_labels: number of labels.
+
+    Returns:
+      Float Tensor [batch, seq, labels].
+    """
+    return _linear(vectors, num_labels)
+
+
 def _linear(x, num_outputs):
     weights = tf.get_variable(
         "output_weights",

@@ -20,7 +20,7 @@ import os
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import finetuning_flags, program, tokenization, training_flags
+from bert import files, finetuning_flags, program, tokenization, training_flags
 from bert.data import records
 from bert.errors import InputError
 from bert.tasks import features, squad, squad_metrics
@@ -29,6 +29,9 @@ from bert.training import checkpoints, finetuning, locking, preflight, run_recor
 FLAGS = flags.FLAGS
 
 finetuning_flags.define()
+flags.DEFINE_string(
+    "data_dir", None, "Folder with train-v1.1.json and dev-v1.1.json, or those of v2.0, instead of the two files."
+)
 flags.DEFINE_string("train_file", None, "Questions to train on, in SQuAD's JSON.")
 flags.DEFINE_string("predict_file", None, "Questions to answer.")
 flags.DEFINE_bool("do_train", False, "Whether to train.")
@@ -51,6 +54,8 @@ def main():
     """Checks everything that can be checked, then trains and answers."""
     if not (FLAGS.do_train or FLAGS.do_predict):
         raise InputError("Nothing to do: give --do_train, --do_predict, or both.")
+    if FLAGS.data_dir:
+        _find_files()
     for wanted, name in ((FLAGS.do_train, "train_file"), (FLAGS.do_predict, "predict_file")):
         if wanted and not FLAGS[name].value:
             raise InputError(f"--{name} is needed.")
@@ -108,6 +113,30 @@ def _run(device, check):
                 summary["eval_metrics"] = results
         run_record.update_summary(FLAGS.output_dir, summary)
         logging.info("Training Summary:\n%s", json.dumps(summary, indent=2, default=float))
+
+
+def tpu_plan(device):
+    """What the flags train on a TPU, for `bert.preflight_tpu`: a `Finetuner`, and a `Stretch` without data."""
+    return finetuning_flags.tpu_plan(FLAGS, device, finetuning.span_finder, _spec(training=True))
+
+
+def _find_files():
+    """Sets the flags that --data_dir stands for."""
+    there = files.list_folder(FLAGS.data_dir)
+    versions = [
+        version for version in ("1.1", "2.0") if f"dev-v{version}.json" in there or f"train-v{version}.json" in there
+    ]
+    if len(versions) != 1:
+        raise InputError(
+            f"--data_dir={FLAGS.data_dir}: {'files of SQuAD 1.1 and 2.0 both' if versions else 'no files of SQuAD'} "
+            "(train-v1.1.json, dev-v1.1.json, train-v2.0.json, dev-v2.0.json). Name them with --train_file and "
+            "--predict_file."
+        )
+    for part, flag in (("train", "train_file"), ("dev", "predict_file")):
+        if not FLAGS[flag].value and f"{part}-v{versions[0]}.json" in there:
+            FLAGS[flag].value = os.path.join(FLAGS.data_dir, f"{part}-v{versions[0]}.json")
+    if versions == ["2.0"] and not FLAGS["version_2_with_negative"].present:
+        FLAGS.version_2_with_negative = True
 
 
 @dataclasses.dataclass(frozen=True)

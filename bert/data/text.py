@@ -39,6 +39,15 @@ def read_blocks(path, encoding="utf-8", segment_sentences=False, language="en", 
     return _sentences(blocks, language) if segment_sentences else blocks
 
 
+def read_lines(path, encoding="utf-8"):
+    """Yields pairs of number and line, without line end."""
+    number = 0
+    for block in read_blocks(path, encoding):
+        for line in block.removesuffix("\n").split("\n"):
+            number += 1
+            yield number, line.removesuffix("\r")
+
+
 def segmentation_version():
     """Name and version of the library that finds sentences; versions cut differently."""
     return f"sentencex {importlib.metadata.version('sentencex')}"

@@ -65,24 +65,15 @@ def first_row(path, encoding="utf-8"):
     return next((cells for _, cells in rows), [])
 
 
-def _lines(path, encoding):
-    """Yields pairs of number and line, without line end."""
-    number = 0
-    for block in text.read_blocks(path, encoding):
-        for line in block.removesuffix("\n").split("\n"):
-            number += 1
-            yield number, line.removesuffix("\r")
-
-
 def _read_tsv(path, encoding):
-    for number, line in _lines(path, encoding):
+    for number, line in text.read_lines(path, encoding):
         if line.strip():
             yield number, line.split("\t")
 
 
 def _read_csv(path, encoding):
     line = 1
-    reader = csv.reader((line + "\n" for _, line in _lines(path, encoding)), strict=True)
+    reader = csv.reader((line + "\n" for _, line in text.read_lines(path, encoding)), strict=True)
     csv.field_size_limit(1 << 30)
     try:
         for cells in reader:
@@ -94,7 +85,7 @@ def _read_csv(path, encoding):
 
 
 def _read_objects(path, encoding):
-    for number, line in _lines(path, encoding):
+    for number, line in text.read_lines(path, encoding):
         if not line.strip():
             continue
         try:

@@ -18,6 +18,28 @@ SINGLE, MULTI, REGRESSION = "single", "multi", "regression"
 EXTENSIONS = (".tsv", ".csv", ".jsonl", ".json")
 
 
+def find_file(data_dir, names, split, task_name):
+    """Path of the first of several files that is in a folder.
+
+    Args:
+      data_dir: the folder.
+      names: names that the file may have, best first.
+      split, task_name: what it is, for the message.
+
+    Raises:
+      InputError: there is none.
+    """
+    for name in names:
+        path = os.path.join(data_dir, name)
+        if files.exists(path):
+            return path
+    there = files.list_folder(data_dir)
+    raise InputError(
+        f"--data_dir={data_dir}: no {' or '.join(names)}, the {split} file of task {task_name}. "
+        f"The folder has {', '.join(there[:12]) or 'nothing'}{', ...' if len(there) > 12 else ''}."
+    )
+
+
 @dataclasses.dataclass
 class Example:
     """An example as text.
@@ -85,16 +107,7 @@ class Task:
         Raises:
           InputError: there is none.
         """
-        names = self.file_names(split, part)
-        for name in names:
-            path = os.path.join(data_dir, name)
-            if files.exists(path):
-                return path
-        there = files.list_folder(data_dir)
-        raise InputError(
-            f"--data_dir={data_dir}: no {' or '.join(names)}, the {split} file of task {self.name}. "
-            f"The folder has {', '.join(there[:12]) or 'nothing'}{', ...' if len(there) > 12 else ''}."
-        )
+        return find_file(data_dir, self.file_names(split, part), split, self.name)
 
     def examples(self, path, split):
         """Yields the examples of a file, in order.

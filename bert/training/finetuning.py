@@ -132,6 +132,35 @@ def span_finder(config):
     return build
 
 
+def tagger(num_tags):
+    """Returns the head that gives each token a tag.
+
+    Its variables are output_weights [tags, hidden] and output_bias [tags].
+
+    Args:
+      num_tags: number of tags.
+
+    Returns:
+      A function as of `classifier`. The output is "choice", int32 [batch, seq]. The features' label_ids, int [batch,
+      seq], are 1 + the tag of each token that has one, else 0; an example's loss is the mean over its tokens with tags.
+    """
+
+    def build(model, features, is_training):
+        vectors = model.get_sequence_output()  # [batch, seq, hidden]
+        if is_training:
+            vectors = modeling.dropout(vectors, 0.1)
+        logits = heads.token_logits(vectors, num_tags)  # [batch, seq, tags]
+        choice = tf.argmax(logits, axis=-1, output_type=tf.int32)  # [batch, seq]
+        labels = tf.cast(features["label_ids"], tf.int32) - 1  # [batch, seq]
+        known = tf.cast(labels >= 0, tf.float32)  # [batch, seq]
+        losses = -tf.reduce_sum(tf.one_hot(labels, num_tags) * tf.nn.log_softmax(logits), axis=-1)  # [batch, seq]
+        losses = tf.reduce_sum(losses, axis=-1) / tf.maximum(tf.reduce_sum(known, axis=-1), 1.0)  # [batch]
+        right = tf.reduce_sum(known * tf.cast(tf.equal(choice, labels), tf.float32))
+        return HeadOutput(losses, {"choice": choice}, {"accuracy": right / tf.maximum(tf.reduce_sum(known), 1.0)})
+
+    return build
+
+
 def variable_shapes(config, head, spec):
     """Dict from the name of each trainable variable of a model with a head to its shape."""
     with tf.Graph().as_default():

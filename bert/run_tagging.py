@@ -1,0 +1,242 @@
+"""Fine-tunes BERT to tag words, such as with the kinds of entity they name; evaluates and predicts.
+
+    python -m bert.run_tagging --data_dir=conll --output_dir=out/ner --do_train --do_eval --do_predict \
+        --bert_config_file=bert_config.json --vocab_file=vocab.txt --init_checkpoint=bert_model.ckpt
+
+Files have a word and its tag on each line, and a blank line between sentences. It writes test_predictions.txt, the
+words of the test file with their tags.
+"""
+
+import pathlib
+import sys
+
+if not __package__:  # run as a file
+    sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
+
+import collections
+import dataclasses
+import json
+import os
+import time
+
+import tensorflow.compat.v1 as tf
+from absl import flags, logging
+
+from bert import files, finetuning_flags, program, tokenization, training_flags
+from bert.errors import InputError
+from bert.tasks import features, results, tagging
+from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_record
+
+FLAGS = flags.FLAGS
+
+finetuning_flags.define()
+training_flags.define_evaluation(None, "Metric by which checkpoints are compared. Default: f1, or eval_accuracy.")
+flags.DEFINE_string("data_dir", None, "Folder with train.txt, dev.txt and test.txt (or .tsv, .conll).")
+flags.DEFINE_string("train_file", None, "Training set, instead of the file in --data_dir.")
+flags.DEFINE_string("eval_file", None, "Dev set, instead of the file in --data_dir.")
+flags.DEFINE_string("predict_file", None, "Test set, instead of the file in --data_dir.")
+flags.DEFINE_string("input_encoding", "utf-8", "Encoding of the files.")
+flags.DEFINE_bool("do_train", False, "Whether to train on the training set.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate on the dev set.")
+flags.DEFINE_bool("do_predict", False, "Whether to tag the test set, and score it if it has tags.")
+flags.DEFINE_bool("do_lower_case", True, "Whether text is lower-cased. Unless given, as the vocabulary is.")
+flags.DEFINE_integer("max_seq_length", 128, "Tokens in a record; a longer sentence is cut into several.", lower_bound=3)
+flags.DEFINE_integer("eval_batch_size", 8, "Records per evaluation step, over all cores.", lower_bound=1)
+flags.DEFINE_integer("predict_batch_size", 8, "Records per prediction step, over all cores.", lower_bound=1)
+
+PREDICTIONS_FILE = "test_predictions.txt"
+_TASK = "tagging"
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The sentences of a file, their windows, and the records of those."""
+
+    path: str
+    sentences: list
+    windows: list
+    data: finetuning.Data
+
+
+def main():
+    """Checks everything that can be checked, then trains, evaluates and tags."""
+    if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
+        raise InputError("Nothing to do: give --do_train, --do_eval or --do_predict, one or several.")
+    training_flags.check_evaluation(FLAGS)
+    if FLAGS.eval_every and not FLAGS.do_eval:
+        raise InputError("--eval_every is for a training that is evaluated: give --do_eval too.")
+    device = training_flags.choose_training_device(FLAGS, ("output_dir", "init_checkpoint"))
+    with locking.hold(FLAGS.output_dir) as check:
+        _run(device, check)
+    logging.info("done: %s", FLAGS.output_dir)
+
+
+def _run(device, check):
+    """Does what main() says, while it has the output folder to itself."""
+    init, config, vocab_file = finetuning_flags.find_model(FLAGS)
+    preflight.check_config(config, FLAGS.max_seq_length)
+    preflight.check_output_dir(FLAGS.output_dir, config, vocab_file)
+    given = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
+    do_lower_case = features.check_case(tokenization.load_vocab(vocab_file), vocab_file, given)
+    sentences = {split: list(_read(split)) for split in _wanted()}
+    tags = _tags(sentences)
+    entities = tagging.are_entities(tags)
+    encoder = tagging.Encoder(vocab_file, do_lower_case, FLAGS.max_seq_length, tags)
+    splits = {split: _make_records(split, found, encoder) for split, found in sentences.items()}
+    for split, found in splits.items():
+        _describe(split, found)
+    best_metric = FLAGS.best_metric or ("f1" if entities else "eval_accuracy")
+    known = ["eval_loss", "eval_accuracy", *["precision", "recall", "f1"] * entities]
+    if best_metric not in known:
+        raise InputError(f"--best_metric={best_metric}: there are {', '.join(known)}.")
+
+    head = finetuning.tagger(len(tags))
+    shapes = finetuning.variable_shapes(config, head, _spec())
+    # The loss does not depend on the pooler, so that the optimizer keeps nothing for it.
+    checkpoints.recover(FLAGS.output_dir, {name: shape for name, shape in shapes.items() if "/pooler/" not in name})
+    init_checkpoint = finetuning_flags.init_checkpoint(FLAGS, init, shapes)
+    schedule = finetuning_flags.schedule(FLAGS, splits["train"].data.count if FLAGS.do_train else None)
+    trainer = finetuning.Finetuner(
+        config,
+        device,
+        head=head,
+        init_checkpoint=init_checkpoint,
+        check=check,
+        **training_flags.trainer_options(FLAGS),
+    )
+    preflight.claim_output_dir(FLAGS.output_dir, config, vocab_file)
+    settings = {"task": _TASK, "labels": tags, "do_lower_case": do_lower_case, "max_seq_length": FLAGS.max_seq_length}
+    run_record.write_json(os.path.join(FLAGS.output_dir, results.SETTINGS_FILE), settings)
+    with run_record.RunRecord(FLAGS.output_dir, "run_tagging", program.flag_values()) as record:
+        record.update(
+            device=device.description,
+            seed=FLAGS.seed,
+            settings={
+                "model": config.to_dict(),
+                **dataclasses.asdict(schedule),
+                **settings,
+                "init_checkpoint": init_checkpoint,
+            },
+        )
+        summary = {}
+        if FLAGS.do_train:
+            on_the_way = {}
+            if FLAGS.eval_every:
+                on_the_way = {
+                    "course": evaluations.Evaluations(FLAGS.output_dir, best_metric, FLAGS.early_stopping_patience),
+                    "evaluate": lambda: _evaluate(trainer, splits["dev"], tags, entities),
+                    "eval_every": FLAGS.eval_every,
+                }
+            summary["total_training_steps"] = schedule.num_train_steps
+            metrics = trainer.train(splits["train"].data, schedule, record, **on_the_way)
+            if metrics:
+                rate = metrics.pop("examples_per_second")
+                summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
+        if FLAGS.do_eval:
+            summary["eval_metrics"] = _evaluate(trainer, splits["dev"], tags, entities)
+            run_record.write_results(FLAGS.output_dir, summary["eval_metrics"])
+            for name, value in sorted(summary["eval_metrics"].items()):
+                logging.info("  %s = %s", name, value)
+        if FLAGS.do_train or FLAGS.do_eval:
+            run_record.update_summary(FLAGS.output_dir, summary)
+            logging.info("Training Summary:\n%s", json.dumps(summary, indent=2, default=float))
+        if FLAGS.do_predict:
+            _predict(trainer, splits["test"], tags, entities)
+
+
+def _wanted():
+    wanted = {"train": FLAGS.do_train, "dev": FLAGS.do_eval, "test": FLAGS.do_predict}
+    return [split for split in wanted if wanted[split]]
+
+
+def _read(split):
+    flag = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}[split]
+    if not (FLAGS[flag].value or FLAGS.data_dir):
+        raise InputError(f"--data_dir or --{flag} is needed.")
+    path = FLAGS[flag].value or tagging.find(FLAGS.data_dir, split)
+    return tagging.read(path, tagged=split != "test", encoding=FLAGS.input_encoding)
+
+
+def _tags(sentences):
+    """The tags: those of the training set, or of the training whose folder this is."""
+    path = os.path.join(FLAGS.output_dir, results.SETTINGS_FILE)
+    before = files.read_json_object(path).get("labels") if files.exists(path) else None
+    tags = tagging.find_tags(sentences["train"]) if "train" in sentences else before and tuple(before)
+    if not tags:
+        raise InputError(f"--output_dir={FLAGS.output_dir} has no {results.SETTINGS_FILE} that tells the tags.")
+    if before and tuple(before) != tags:
+        raise InputError(
+            f"--output_dir={FLAGS.output_dir} was trained with the tags {', '.join(before)}, but the training file has "
+            f"{', '.join(tags)}. Take another --output_dir."
+        )
+    if "dev" in sentences:
+        tagging.check_tags(FLAGS.eval_file or FLAGS.data_dir, sentences["dev"], tags)
+    return tags
+
+
+def _spec():
+    spec = finetuning.sequence_spec(FLAGS.max_seq_length)
+    return {**spec, "label_ids": tf.FixedLenFeature([FLAGS.max_seq_length], tf.int64)}
+
+
+def _make_records(split, sentences, encoder):
+    path = os.path.join(FLAGS.output_dir, f"{split}.tf_record")
+    windows = list(encoder.windows(sentences))
+    count = encoder.write(windows, path)
+    spec = _spec()
+    return Split(path, sentences, windows, finetuning.Data((path,), (count,), spec, tuple(spec)))
+
+
+def _describe(split, found):
+    """Logs how much there is, how long, and how the tags are distributed."""
+    words = sum(len(sentence.words) for sentence in found.sentences)
+    tokens = sum(len(window.pieces) + 2 for window in found.windows)
+    logging.info(
+        "%s: %d sentences, %d words, %.1f tokens a record on average, %d sentences cut into several records",
+        split,
+        len(found.sentences),
+        words,
+        tokens / len(found.windows),
+        sum(one.sentence == other.sentence for one, other in zip(found.windows, found.windows[1:])),
+    )
+    counts = collections.Counter(tag for sentence in found.sentences for tag in sentence.tags if tag)
+    if counts:
+        shares = (f"{tag} {100 * count / words:.1f} %" for tag, count in counts.most_common(12))
+        logging.info("%s: %s", split, ", ".join(shares))
+
+
+def _choose(trainer, split, tags, batch_size):
+    outputs = trainer.outputs(split.data, batch_size)
+    return tagging.choose(split.sentences, split.windows, outputs["choice"], tags), outputs["loss"]
+
+
+def _evaluate(trainer, split, tags, entities):
+    """Evaluates the newest checkpoint: a dict of metrics."""
+    start = time.monotonic()
+    chosen, losses = _choose(trainer, split, tags, FLAGS.eval_batch_size)
+    found = {
+        "eval_loss": float(losses.mean()),
+        **tagging.scores([sentence.tags for sentence in split.sentences], chosen, entities),
+    }
+    step = checkpoints.latest(FLAGS.output_dir)[1]
+    rate = split.data.count / (time.monotonic() - start)
+    evaluations.write_events(FLAGS.output_dir, step, {**found, "examples_per_second": rate})
+    return {**found, "loss": found["eval_loss"], "global_step": step}
+
+
+def _predict(trainer, split, tags, entities):
+    """Tags the test set, and writes it."""
+    chosen, _ = _choose(trainer, split, tags, FLAGS.predict_batch_size)
+    path = os.path.join(FLAGS.output_dir, PREDICTIONS_FILE)
+    with files.atomic_write(path, "w") as f:
+        for sentence, found in zip(split.sentences, chosen):
+            f.writelines(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, found))
+            f.write("\n")
+    logging.info("wrote %s: %d sentences", path, len(chosen))
+    if all(tag in tags for sentence in split.sentences for tag in sentence.tags):
+        scores = tagging.scores([sentence.tags for sentence in split.sentences], chosen, entities)
+        logging.info("test: %s", ", ".join(f"{name} = {value:.4f}" for name, value in sorted(scores.items())))
+
+
+if __name__ == "__main__":
+    program.run(main, required=["output_dir"])
