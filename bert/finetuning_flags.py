@@ -6,8 +6,8 @@ from absl import flags
 
 from bert import configs, files, tokenization, training_flags
 from bert.errors import InputError
-from bert.training import checkpoint_formats, checkpoints, preflight
-from bert.training.trainer import Schedule
+from bert.training import checkpoint_formats, checkpoints, finetuning, preflight
+from bert.training.trainer import Schedule, Stretch
 
 
 def define():
@@ -120,3 +120,29 @@ def schedule(values, count):
         int(steps * values.warmup_proportion),
         **training_flags.schedule_options(values),
     )
+
+
+def tpu_plan(values, device, make_head, spec):
+    """What the flags train on a TPU, for `bert.preflight_tpu`.
+
+    Args:
+      values: the parsed flags.
+      device: a `bert.training.devices.Device`.
+      make_head: function from a `BertConfig` to a head, as of `bert.training.finetuning`.
+      spec: dict from the features' names to `tf.FixedLenFeature`.
+
+    Returns:
+      A `Finetuner`, and a list of one `Stretch` without data. Without --num_train_steps it has no steps.
+
+    Raises:
+      InputError: there is no config.
+    """
+    beside = values.init_checkpoint and os.path.join(os.path.dirname(values.init_checkpoint), preflight.CONFIG_FILE)
+    config_file = values.bert_config_file or beside
+    if not config_file:
+        raise InputError("--bert_config_file is needed, or an --init_checkpoint that it lies beside.")
+    config = configs.load_model_config(config_file)
+    preflight.check_config(config, spec["input_ids"].shape[0])
+    trainer = finetuning.Finetuner(config, device, head=make_head(config), **training_flags.trainer_options(values))
+    of = schedule(values, values.train_batch_size)  # how many examples there are does not change the step
+    return trainer, [Stretch(0, values.num_train_steps or 0, of, spec, None)]

@@ -144,6 +144,23 @@ def _run(device, check):
             _predict(trainer, of, splits["test"])
 
 
+def tpu_plan(device):
+    """What the flags train on a TPU, for `bert.preflight_tpu`: a `Finetuner`, and a `Stretch` without data."""
+    if FLAGS.input_meta_data_path:
+        meta = prepared.read_meta_data(FLAGS.input_meta_data_path)
+        of, max_seq_length = prepared.Prepared(meta), meta.max_seq_length
+    elif FLAGS.task_name:
+        of, max_seq_length = task_flags.make_task(FLAGS, True, FLAGS.output_dir), FLAGS.max_seq_length
+    else:
+        raise InputError(f"--task_name is needed: {', '.join(task_flags.names())}; or --input_meta_data_path.")
+    return finetuning_flags.tpu_plan(
+        FLAGS,
+        device,
+        lambda config: finetuning.classifier(config, of.num_outputs, of.label_kind),
+        _spec(of, max_seq_length),
+    )
+
+
 def _apply_mode():
     """Sets the flags that the model garden's stand for."""
     if FLAGS.mode == "predict":

@@ -33,7 +33,7 @@ from bert.training import (
     recipes,
     run_record,
 )
-from bert.training.trainer import Schedule
+from bert.training.trainer import Schedule, Stretch
 
 FLAGS = flags.FLAGS
 
@@ -121,13 +121,7 @@ def _run(device, recipe_phases, config, init, check):
         num_workers=FLAGS.num_workers,
     )
     _fit_vocabulary(config, source.vocab_file)
-    schedule = Schedule(
-        FLAGS.train_batch_size,
-        FLAGS.learning_rate,
-        FLAGS.num_train_steps,
-        FLAGS.num_warmup_steps,
-        **training_flags.schedule_options(FLAGS),
-    )
+    schedule = _schedule()
     phases = recipes.split_steps(recipe_phases, FLAGS.num_train_steps, schedule)
     for phase in phases:
         preflight.check_config(config, phase.max_seq_length)
@@ -140,15 +134,7 @@ def _run(device, recipe_phases, config, init, check):
     evaluation = _evaluation_phase(phases, source, config) if FLAGS.do_eval else None
     on_the_way = _evaluations_on_the_way(phases, source, config) if FLAGS.eval_every else {}
 
-    trainer = pretraining.Pretrainer(
-        config,
-        device,
-        init_checkpoint=init_checkpoint,
-        eval_batch_size=FLAGS.eval_batch_size,
-        next_sentence=not FLAGS.no_nsp,
-        check=check,
-        **training_flags.trainer_options(FLAGS),
-    )
+    trainer = _trainer(config, device, init_checkpoint, check)
     preflight.claim_output_dir(FLAGS.output_dir, config, source.vocab_file)
     with run_record.RunRecord(FLAGS.output_dir, "run_pretraining", program.flag_values()) as record:
         record.update(
@@ -185,6 +171,45 @@ def _run(device, recipe_phases, config, init, check):
         elif FLAGS.do_eval:
             summary["eval_metrics"] = _evaluate(trainer, *evaluation, training_phases, on_the_way.get("course"))
         run_record.update_summary(FLAGS.output_dir, summary)
+
+
+def tpu_plan(device):
+    """What the flags train on a TPU, for `bert.preflight_tpu`: a `Pretrainer`, and `Stretch`es without data."""
+    recipe_phases, config_changes = _apply_recipe()
+    if not FLAGS.bert_config_file:
+        raise InputError("--bert_config_file is needed, or a --recipe that sets it.")
+    config, vocab_file = _load_config(config_changes), _vocab_file()
+    _fit_vocabulary(config, vocab_file)
+    if vocab_file is None and FLAGS.vocab_size and configs.find(FLAGS.bert_config_file):
+        config.vocab_size = FLAGS.vocab_size
+    phases = recipes.split_steps(recipe_phases, FLAGS.num_train_steps, _schedule())
+    for phase in phases:
+        preflight.check_config(config, phase.max_seq_length)
+    return _trainer(config, device), [
+        Stretch(phase.first_step, phase.last_step, phase.schedule, phase.feature_spec, None) for phase in phases
+    ]
+
+
+def _schedule():
+    return Schedule(
+        FLAGS.train_batch_size,
+        FLAGS.learning_rate,
+        FLAGS.num_train_steps,
+        FLAGS.num_warmup_steps,
+        **training_flags.schedule_options(FLAGS),
+    )
+
+
+def _trainer(config, device, init_checkpoint=None, check=None):
+    return pretraining.Pretrainer(
+        config,
+        device,
+        init_checkpoint=init_checkpoint,
+        eval_batch_size=FLAGS.eval_batch_size,
+        next_sentence=not FLAGS.no_nsp,
+        check=check,
+        **training_flags.trainer_options(FLAGS),
+    )
 
 
 def _apply_recipe():
