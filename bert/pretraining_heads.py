@@ -29,18 +29,7 @@ def get_masked_lm_output(
       [batch_size * max_predictions_per_seq], and the log probabilities, float32
       [batch_size * max_predictions_per_seq, vocab_size].
     """
-    hidden = gather_indexes(input_tensor, positions)  # [predictions, hidden]
-    with tf.variable_scope("cls/predictions", use_resource=True):
-        with tf.variable_scope("transform"):
-            hidden = modeling.dense(
-                hidden,
-                bert_config.hidden_size,
-                activation=modeling.get_activation(bert_config.hidden_act),
-                initializer_range=bert_config.initializer_range,
-            )
-            hidden = modeling.layer_norm(hidden)
-        output_bias = tf.get_variable("output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer())
-        logits = _logits(hidden, output_weights, output_bias)  # [predictions, vocab]
+    logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions)  # [predictions, vocab]
     per_example_loss = _cross_entropy(tf.reshape(label_ids, [-1]), logits)
     weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])
     loss = _weighted_mean(per_example_loss, weights, total_weight)
@@ -60,6 +49,51 @@ def get_next_sentence_output(bert_config, input_tensor, labels, label_weights=No
       The loss (scalar; its mean over replicas is that of the global batch), the negative log likelihood of
       each row, float32 [batch_size], and the log probabilities, float32 [batch_size, 2].
     """
+    logits = next_sentence_logits(bert_config, input_tensor)  # [batch, 2]
+    per_example_loss = _cross_entropy(tf.reshape(labels, [-1]), logits)
+    if label_weights is None:
+        loss = tf.reduce_mean(per_example_loss)
+    else:
+        loss = _weighted_mean(per_example_loss, tf.reshape(tf.cast(label_weights, tf.float32), [-1]))
+    return loss, per_example_loss, tf.nn.log_softmax(logits)
+
+
+def masked_lm_logits(bert_config, input_tensor, output_weights, positions):
+    """Scores of all tokens at the given positions.
+
+    Args:
+      bert_config: a `BertConfig`.
+      input_tensor: float tensor [batch_size, seq_length, hidden_size], the encoder's output.
+      output_weights: float tensor [vocab_size, hidden_size], the word embeddings.
+      positions: int32 tensor [batch_size, max_predictions_per_seq].
+
+    Returns:
+      Float32 tensor [batch_size * max_predictions_per_seq, vocab_size].
+    """
+    hidden = gather_indexes(input_tensor, positions)  # [predictions, hidden]
+    with tf.variable_scope("cls/predictions", use_resource=True):
+        with tf.variable_scope("transform"):
+            hidden = modeling.dense(
+                hidden,
+                bert_config.hidden_size,
+                activation=modeling.get_activation(bert_config.hidden_act),
+                initializer_range=bert_config.initializer_range,
+            )
+            hidden = modeling.layer_norm(hidden)
+        output_bias = tf.get_variable("output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer())
+        return _logits(hidden, output_weights, output_bias)
+
+
+def next_sentence_logits(bert_config, input_tensor):
+    """Scores of the second segment to follow the first, and to be random.
+
+    Args:
+      bert_config: a `BertConfig`.
+      input_tensor: float tensor [batch_size, hidden_size], the pooled output.
+
+    Returns:
+      Float32 tensor [batch_size, 2].
+    """
     with tf.variable_scope("cls/seq_relationship", use_resource=True):
         output_weights = tf.get_variable(
             "output_weights",
@@ -67,13 +101,7 @@ def get_next_sentence_output(bert_config, input_tensor, labels, label_weights=No
             initializer=modeling.create_initializer(bert_config.initializer_range),
         )
         output_bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
-        logits = _logits(input_tensor, output_weights, output_bias)  # [batch, 2]
-    per_example_loss = _cross_entropy(tf.reshape(labels, [-1]), logits)
-    if label_weights is None:
-        loss = tf.reduce_mean(per_example_loss)
-    else:
-        loss = _weighted_mean(per_example_loss, tf.reshape(tf.cast(label_weights, tf.float32), [-1]))
-    return loss, per_example_loss, tf.nn.log_softmax(logits)
+        return _logits(input_tensor, output_weights, output_bias)
 
 
 def gather_indexes(sequence_tensor, positions):
