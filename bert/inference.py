@@ -15,6 +15,7 @@ def build_model(config, input_ids, input_mask, segment_ids, use_one_hot_embeddin
         input_mask=input_mask,
         token_type_ids=segment_ids,
         use_one_hot_embeddings=use_one_hot_embeddings,
+        scope="bert",  # the same one if it is built again, on the same variables
     )
 
 
