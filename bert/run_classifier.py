@@ -26,8 +26,17 @@ from absl import flags, logging
 from bert import files, finetuning_flags, program, task_flags, tokenization, training_flags
 from bert.data import records
 from bert.errors import InputError
-from bert.tasks import features, prepared, results, task
-from bert.training import checkpoint_formats, checkpoints, evaluations, finetuning, locking, preflight, run_record
+from bert.tasks import details, features, prepared, results, task
+from bert.training import (
+    checkpoint_formats,
+    checkpoints,
+    evaluations,
+    finetuning,
+    locking,
+    preflight,
+    run_folder,
+    run_record,
+)
 
 FLAGS = flags.FLAGS
 
@@ -290,14 +299,25 @@ def _train(trainer, schedule, of, splits, record):
     return summary
 
 
-def _evaluate(trainer, of, parts):
-    """Evaluates the newest checkpoint on all parts of the dev set: a dict of the original's and the task's metrics."""
+def _evaluate(trainer, of, parts, shown=None):
+    """Evaluates the newest checkpoint on all parts of the dev set.
+
+    Args:
+      trainer, of, parts: the `Finetuner`, the task, and a list of `Part`.
+      shown: dict that gets the `details.of_task` of each part, if they are wanted.
+
+    Returns:
+      A dict of the original's and the task's metrics.
+    """
     found, start = {}, time.monotonic()
     for part in parts:
         outputs = trainer.outputs(part.data, FLAGS.eval_batch_size)
         labels = outputs["label_ids"] if of.label_kind == task.MULTI else outputs["label_ids"][:, 0]
         scores = {"eval_loss": float(outputs["loss"].mean()), **of.scores(labels, outputs["probabilities"])}
         found.update({f"{name}_{part.name}" if part.name else name: value for name, value in scores.items()})
+        if shown is not None:
+            examples = of.examples(part.source, "dev") if part.source else None
+            shown[part.name] = details.of_task(of, labels, outputs["probabilities"], outputs["loss"], examples)
     step = checkpoints.latest(FLAGS.output_dir)[1]
     rate = sum(part.data.count for part in parts) / (time.monotonic() - start)
     evaluations.write_events(FLAGS.output_dir, step, {**found, "examples_per_second": rate})
@@ -312,8 +332,10 @@ def _report_evaluation(trainer, of, parts, trained):
         logging.info("already evaluated at step %d", step)
         return known
     logging.info("evaluating %s", checkpoint or trainer.init_checkpoint)
-    found = _evaluate(trainer, of, parts)
+    shown = {}
+    found = _evaluate(trainer, of, parts, shown)
     run_record.write_results(FLAGS.output_dir, found)
+    run_record.write_json(os.path.join(FLAGS.output_dir, run_folder.DETAILS_FILE), shown)
     for name, value in sorted(found.items()):
         logging.info("  %s = %s", name, value)
     return found

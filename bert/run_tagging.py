@@ -25,7 +25,7 @@ from absl import flags, logging
 from bert import files, finetuning_flags, program, tokenization, training_flags
 from bert.errors import InputError
 from bert.tasks import features, results, tagging
-from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_record
+from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_folder, run_record
 
 FLAGS = flags.FLAGS
 
@@ -45,7 +45,6 @@ flags.DEFINE_integer("eval_batch_size", 8, "Records per evaluation step, over al
 flags.DEFINE_integer("predict_batch_size", 8, "Records per prediction step, over all cores.", lower_bound=1)
 
 PREDICTIONS_FILE = "test_predictions.txt"
-_TASK = "tagging"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +104,13 @@ def _run(device, check):
         **training_flags.trainer_options(FLAGS),
     )
     preflight.claim_output_dir(FLAGS.output_dir, config, vocab_file)
-    settings = {"task": _TASK, "labels": tags, "do_lower_case": do_lower_case, "max_seq_length": FLAGS.max_seq_length}
+    settings = {
+        "task": "tagging",
+        "labels": tags,
+        "best_metric": best_metric,
+        "do_lower_case": do_lower_case,
+        "max_seq_length": FLAGS.max_seq_length,
+    }
     run_record.write_json(os.path.join(FLAGS.output_dir, results.SETTINGS_FILE), settings)
     with run_record.RunRecord(FLAGS.output_dir, "run_tagging", program.flag_values()) as record:
         record.update(
@@ -133,7 +138,9 @@ def _run(device, check):
                 rate = metrics.pop("examples_per_second")
                 summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
         if FLAGS.do_eval:
-            summary["eval_metrics"] = _evaluate(trainer, splits["dev"], tags, entities)
+            shown = {}
+            summary["eval_metrics"] = _evaluate(trainer, splits["dev"], tags, entities, shown)
+            run_record.write_json(os.path.join(FLAGS.output_dir, run_folder.DETAILS_FILE), {"": shown})
             run_record.write_results(FLAGS.output_dir, summary["eval_metrics"])
             for name, value in sorted(summary["eval_metrics"].items()):
                 logging.info("  %s = %s", name, value)
@@ -210,14 +217,16 @@ def _choose(trainer, split, tags, batch_size):
     return tagging.choose(split.sentences, split.windows, outputs["choice"], tags), outputs["loss"]
 
 
-def _evaluate(trainer, split, tags, entities):
-    """Evaluates the newest checkpoint: a dict of metrics."""
+def _evaluate(trainer, split, tags, entities, shown=None):
+    """Evaluates the newest checkpoint: a dict of metrics; `shown` gets the `tagging.details` if it is given."""
     start = time.monotonic()
     chosen, losses = _choose(trainer, split, tags, FLAGS.eval_batch_size)
     found = {
         "eval_loss": float(losses.mean()),
         **tagging.scores([sentence.tags for sentence in split.sentences], chosen, entities),
     }
+    if shown is not None:
+        shown.update(tagging.details(split.sentences, chosen, tags))
     step = checkpoints.latest(FLAGS.output_dir)[1]
     rate = split.data.count / (time.monotonic() - start)
     evaluations.write_events(FLAGS.output_dir, step, {**found, "examples_per_second": rate})

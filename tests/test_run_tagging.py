@@ -55,7 +55,7 @@ def test_trains_evaluates_and_tags(run_tagging, folder, tmp_path):
     run_tagging(**options)
     results = dict(line.split(" = ") for line in (tmp_path / "out/eval_results.txt").read_text().splitlines())
     assert float(results["f1"]) > 0.95 and float(results["eval_accuracy"]) > 0.95
-    evaluations = [json.loads(line) for line in open(tmp_path / "out/evaluations.jsonl")]
+    evaluations = [json.loads(line) for line in (tmp_path / "out/evaluations.jsonl").read_text().splitlines()]
     assert [entry["global_step"] for entry in evaluations] == [30, 60]
 
     lines = (tmp_path / "out/test_predictions.txt").read_text().splitlines()

@@ -13,6 +13,7 @@ from bert import files, tokenization
 from bert.data import records, text
 from bert.data.wordpiece import BlockTokenizer
 from bert.errors import InputError
+from bert.tasks.details import MAX_LABELS, confusion, per_label
 from bert.tasks.task import find_file
 
 OUTSIDE = "O"
@@ -238,3 +239,19 @@ def scores(expected, chosen, entities):
         for name in ("precision", "recall", "f1"):
             found[name] = float(getattr(metrics, f"{name}_score")(expected, chosen, zero_division=0))
     return found
+
+
+def details(sentences, chosen, tags):
+    """How each tag fares over the words: a dict as of `bert.tasks.details.of_task`, without errors.
+
+    Args:
+      sentences: list of `Sentence` whose tags are all known.
+      chosen: as `choose` returns it.
+      tags: the tags in the order of their ids.
+    """
+    ids = {tag: number for number, tag in enumerate(tags)}
+    expected = np.array([ids[tag] for sentence in sentences for tag in sentence.tags])
+    found = np.array([ids[tag] for of_sentence in chosen for tag in of_sentence])
+    counts = confusion(expected, found, len(tags))
+    shown = {"labels": per_label(tags, counts)}
+    return {**shown, "confusion": counts.tolist()} if len(tags) <= MAX_LABELS else shown

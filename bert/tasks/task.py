@@ -184,7 +184,12 @@ class Task:
 
     def settings(self):
         """What a trained classifier means, to be kept beside it."""
-        return {"task": self.name, "label_kind": self.label_kind, "labels": list(self.labels)}
+        return {
+            "task": self.name,
+            "label_kind": self.label_kind,
+            "labels": list(self.labels),
+            "best_metric": self.best_metric,
+        }
 
     def _columns_in(self, path, split):
         """The columns to read. A test file may have no label, and a column of ids is used if there is one."""

@@ -9,7 +9,7 @@ import os
 import tensorflow.compat.v1 as tf
 
 from bert import files
-from bert.training import run_folder
+from bert.training import run_folder, task_report
 
 REPORT_FILE = "report.html"
 PLOT_FILE = "loss.png"
@@ -73,6 +73,7 @@ class _Run:
             for name, value in entry.items():
                 self.held_out.setdefault(name, {})[entry["global_step"]] = value
         self.held_out = {name: sorted(values.items()) for name, values in self.held_out.items()}
+        self.details = run_folder.read_json(output_dir, run_folder.DETAILS_FILE) or {}
         self.restarts = self.record.get("starts", [])[1:]
 
 
@@ -139,7 +140,7 @@ def _page(run):
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(run.name)}</title>
-<style>{_STYLE}</style>
+<style>{_STYLE}{task_report.STYLE}</style>
 </head>
 <body>
 <h1>{html.escape(run.name)}</h1>
@@ -148,6 +149,7 @@ def _page(run):
 <span class="key" style="background:var(--heldout)"></span>held-out data
 <span class="key" style="background:var(--restart)"></span>restart</p>
 <div class="charts">{charts}</div>
+{task_report.section(run.details)}
 <div class="tables">{"".join(_table(title, entries) for title, entries in tables)}</div>
 <h2>Restarts</h2>
 <table>{restarts or "<tr><td>none</td></tr>"}</table>

@@ -11,6 +11,7 @@ RECORD_FILE = "run.json"
 SUMMARY_FILE = "training_summary.json"
 RESULTS_FILE = "eval_results.txt"
 EVALUATIONS_FILE = "evaluations.jsonl"
+DETAILS_FILE = "eval_details.json"
 
 
 def read_json(output_dir, name):

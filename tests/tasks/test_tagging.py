@@ -52,7 +52,7 @@ def test_what_cannot_be_used(tmp_path, conll):
         list(tagging.read(str(path)))
     with pytest.raises(InputError, match=r"sentence 1, word 'Anna': tag 'B-PER' is unknown"):
         tagging.check_tags(conll, list(tagging.read(conll)), ("O", "B-LOC"))
-    with pytest.raises(InputError, match="no test.txt or"):
+    with pytest.raises(InputError, match=r"no test\.txt or"):
         tagging.find(str(tmp_path), "test")
 
 
