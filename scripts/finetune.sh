@@ -23,8 +23,16 @@ else
 fi
 [[ -n ${DATA_DIR:-} || ${ARGS:-} == *_file=* ]] || die "DATA_DIR=folder is needed: the files of task $TASK."
 flag data_dir "${DATA_DIR:-}"
-flag output_dir "$out"
 flag num_train_epochs "${EPOCHS:-}"
 training_flags
 extra_flags
-run_last "$python" -m "$program" "${flags[@]}"
+if [[ -z ${SEEDS:-} || ${1:-} == predict ]]; then
+  run_last "$python" -m "$program" "${flags[@]}" "--output_dir=$out"
+  exit
+fi
+[[ $SEEDS =~ ^[1-9][0-9]*$ ]] || die "SEEDS=$SEEDS: a number of trainings is expected, such as SEEDS=5."
+[[ -z ${SEED:-} ]] || die "SEED=$SEED and SEEDS=$SEEDS: give one of them."
+for ((seed = 1; seed <= SEEDS; seed++)); do
+  run "$python" -m "$program" "${flags[@]}" "--seed=$seed" "--output_dir=$out/seed-$seed"
+done
+run_last "$python" -m bert.compare_seeds "--output_dir=$out"

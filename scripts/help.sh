@@ -13,8 +13,10 @@ Variables (on the command line, in the environment, or in config.mk)
   VOCAB        vocab.txt                                            (trained from CORPUS)
   CONFIG       model shape: a name such as bert-mini, or a bert_config.json   (the recipe's)
   INIT         checkpoint to start from: TensorFlow 1, or a Hugging Face folder
-  TASK DATA_DIR             fine-tuning task (cola sst-2 mrpc sts-b qqp mnli qnli rte wnli ax xnli tsv), its files
+  TASK DATA_DIR             fine-tuning task (cola sst-2 mrpc sts-b qqp mnli qnli rte wnli ax xnli tsv squad
+                            tagging), and the folder with its files
   STEPS EPOCHS BATCH SEQ LR SEED   override the recipe or the usual
+  SEEDS        fine-tune so many times with other seeds, and keep the best
   RUN OUT      name of the run, and its folder                      (pretrain or TASK, out/RUN)
   TPU_NAME     Cloud TPU to train on; `local` on a TPU VM           (this machine)
   CONTROL_VM   the machine that runs the program                    (worker 0 of TPU_NAME)

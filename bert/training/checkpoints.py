@@ -47,6 +47,28 @@ def latest(output_dir):
     return os.path.join(output_dir, f"model.ckpt-{step}"), step
 
 
+def copy(source, target, beside=()):
+    """Copies a checkpoint, to be the only one in its folder, which then stands alone.
+
+    Args:
+      source: path prefix of the checkpoint.
+      target: folder; a checkpoint that was copied there before is removed.
+      beside: names of files beside the checkpoint that are copied too, if they are there.
+    """
+    files.make_folder(target)
+    folder, prefix = os.path.split(source)
+    before = [name for name in files.list_folder(target) if name.startswith("model.ckpt-")]
+    copied = [name for name in files.list_folder(folder) if name.startswith(f"{prefix}.")]
+    for name in (*copied, *beside):
+        if files.exists(os.path.join(folder, name)):
+            files.copy(os.path.join(folder, name), os.path.join(target, name))
+    with files.atomic_write(os.path.join(target, "checkpoint"), "w") as f:
+        f.write(f'model_checkpoint_path: "{prefix}"\n')
+    for name in before:
+        if name not in copied:
+            files.remove(os.path.join(target, name))
+
+
 def recover(output_dir, variables):
     """Makes the newest undamaged checkpoint of a folder the one that a training goes on from.
 

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from bert import files
-from bert.training import run_folder
+from bert.training import checkpoints, run_folder
 from bert.training.preflight import CONFIG_FILE, VOCAB_FILE
 
 BEST_FOLDER = "best"
@@ -75,7 +75,7 @@ class Evaluations:
         self._entries = [entry for entry in self._entries if entry["global_step"] < step]
         self._entries.append({name: _plain(value) for name, value in results.items()})
         if self._best() is self._entries[-1]:
-            self._keep(checkpoint)
+            checkpoints.copy(checkpoint, os.path.join(self._output_dir, BEST_FOLDER), (CONFIG_FILE, VOCAB_FILE))
         # Written last: whatever is missing after a crash is evaluated and kept once more.
         with files.atomic_write(os.path.join(self._output_dir, run_folder.EVALUATIONS_FILE), "w") as f:
             f.writelines(json.dumps(entry) + "\n" for entry in self._entries)
@@ -117,22 +117,6 @@ class Evaluations:
     def _comparable(self, step):
         entries = [entry for entry in self._entries if entry["global_step"] <= step]
         return [entry for entry in entries if entry.get("max_seq_length") == entries[-1].get("max_seq_length")]
-
-    def _keep(self, checkpoint):
-        """Makes a checkpoint the only one in the folder "best", which stands alone."""
-        folder = os.path.join(self._output_dir, BEST_FOLDER)
-        files.make_folder(folder)
-        name = os.path.basename(checkpoint)
-        before = files.list_folder(folder)
-        copied = [found for found in files.list_folder(self._output_dir) if found.startswith(name + ".")]
-        for found in (*copied, CONFIG_FILE, VOCAB_FILE):
-            if files.exists(os.path.join(self._output_dir, found)):
-                files.copy(os.path.join(self._output_dir, found), os.path.join(folder, found))
-        with files.atomic_write(os.path.join(folder, "checkpoint"), "w") as f:
-            f.write(f'model_checkpoint_path: "{name}"\n')
-        for found in before:
-            if found.startswith("model.ckpt-") and found not in copied:
-                files.remove(os.path.join(folder, found))
 
 
 def _plain(value):
