@@ -37,7 +37,7 @@ def feature_spec(max_seq_length, max_predictions_per_seq):
 def unmasked_feature_spec(max_seq_length):
     """The features of a record without masks."""
     return {
-        "input_ids": tf.FixedLenFeature([max_seq_length], tf.int64),
+        "tokens": tf.FixedLenFeature([max_seq_length], tf.int64),
         "segment_lengths": tf.FixedLenFeature([2], tf.int64),
         "next_sentence_labels": tf.FixedLenFeature([1], tf.int64),
     }
@@ -188,8 +188,7 @@ def training_input_fn(files, counts, spec, names, seed, batch_size, first_step, 
                 features = decode_batch(serialized, layout) if layout else parse_batch(serialized, spec, names)
                 if masking is None:
                     return features
-                local = start + number * parsed + tf.range(parsed, dtype=tf.int64)  # [parsed]
-                return masking(features, first_step * batch_size + local * num_hosts + host)
+                return masking(features, first_step * (batch_size // num_hosts) + start + number * parsed, host)
 
             return dataset.enumerate().map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 

@@ -25,7 +25,7 @@ from bert.data import corpus as corpora
 from bert.data import planning, records, shards, text, token_store, workers
 from bert.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 
 SPECIAL_TOKENS = ("[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -11,7 +11,7 @@ Records to be masked when they are read (`dynamic_masking`) have three:
 
 | feature | values |
 |---|---|
-| input_ids | int64 [max_seq_length], as they are in the text |
+| tokens | int64 [max_seq_length]: twice the token id, and 1 more if the token continues the word before it |
 | segment_lengths | int64 [2]: number of tokens of [CLS] A [SEP], and of B [SEP] or 0 where there is none |
 | next_sentence_labels | int64 [1] |
 
@@ -43,7 +43,7 @@ FEATURE_NAMES = (
     "next_sentence_labels",
 )
 
-UNMASKED_FEATURE_NAMES = ("input_ids", "segment_lengths", "next_sentence_labels")
+UNMASKED_FEATURE_NAMES = ("tokens", "segment_lengths", "next_sentence_labels")
 
 # The TF 2 model garden's spelling of two of the features.
 ALIASES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
@@ -59,7 +59,7 @@ class RecordShape:
     """What the first record of a file shows.
 
     Attributes:
-      max_seq_length: length of input_ids.
+      max_seq_length: length of the sequences.
       max_predictions_per_seq: length of masked_lm_positions; None if the records have no masks.
       feature_names: names of the features as the file spells them, in the order of `FEATURE_NAMES`, or of
         `UNMASKED_FEATURE_NAMES`.
@@ -194,7 +194,7 @@ def unmasked_layout(max_seq_length, vocab_size):
     """`Layout` of the features of records without masks."""
     return Layout(
         {
-            "input_ids": (max_seq_length, vocab_size - 1),
+            "tokens": (max_seq_length, 2 * vocab_size - 1),
             "segment_lengths": (2, max_seq_length),
             "next_sentence_labels": (1, 1),
         }
@@ -315,7 +315,7 @@ def _shape(path, record):
         if getattr(value, "dtype", None) != kinds[name]:
             raise InputError(f"{path}: feature {by_canonical_name[name]} is not a list of {kinds[name]}.")
     lengths = dict(zip(wanted, map(len, values)))
-    sequence, predictions = lengths["input_ids"], lengths.get("masked_lm_positions")
+    sequence, predictions = lengths[wanted[0]], lengths.get("masked_lm_positions")
     expected = {name: predictions if name.startswith("masked_lm") else sequence for name in wanted}
     expected["next_sentence_labels"] = 1
     if not is_masked:
@@ -329,8 +329,14 @@ def _shape(path, record):
         feature_names=names,
         features={name: (str(value.dtype), len(value)) for name, value in zip(names, values)},
         layout=_layout(record, sequence, predictions),
-        max_token_id=int(max(value.max(initial=0) for name, value in zip(wanted, values) if name.endswith("_ids"))),
+        max_token_id=_max_token_id(dict(zip(wanted, values))),
     )
+
+
+def _max_token_id(features):
+    if "tokens" in features:
+        return int(features["tokens"].max() >> 1)
+    return int(max(features["input_ids"].max(), features["masked_lm_ids"].max(initial=0)))
 
 
 def _layout(record, max_seq_length, max_predictions_per_seq):
@@ -338,7 +344,7 @@ def _layout(record, max_seq_length, max_predictions_per_seq):
     for id_bytes in range(1, 5):
         vocab_size = 1 << 7 * id_bytes
         if max_predictions_per_seq is None:
-            layout = unmasked_layout(max_seq_length, vocab_size)
+            layout = unmasked_layout(max_seq_length, vocab_size // 2)
         else:
             layout = pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size)
         if layout.matches(record):

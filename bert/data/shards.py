@@ -264,7 +264,7 @@ class RecordMaker:
             # [CLS] A [SEP], and what is left.
             segment_lengths = np.stack([len_a + 2, lengths - len_a - 2], axis=1)
             return {
-                "input_ids": ids,
+                "tokens": ids * np.uint32(2) + self._continues[ids],
                 "segment_lengths": segment_lengths,
                 "next_sentence_labels": next_sentence_labels,
             }

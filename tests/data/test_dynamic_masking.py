@@ -17,6 +17,7 @@ VOCAB = {
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", *("##" + c for c in "abcde")]
     )
 }
+CONTINUES = np.array([token.startswith("##") for token in VOCAB], np.int32)
 CLS, SEP, MASK = VOCAB["[CLS]"], VOCAB["[SEP]"], VOCAB["[MASK]"]
 # In the spelling of the vocabulary, [SEP] as |. B may open with a piece that continues a word, and so may A.
 SEQUENCES = ["ab##c##de|##afg##b|", "##ab##a##b##c##d##e##ac|##ad|", "a##a##b##c|", "abc|d|", "##a##b|##c##d|", "a|"]
@@ -34,17 +35,17 @@ def encode(text, width):
     return ids + [0] * (width - len(ids)), [first, len(ids) - first]
 
 
-def draw(texts, positions, seed=1, width=24, **options):
-    """Masks sequences, given as texts, at positions; returns the features as arrays."""
+def draw(texts, position, seed=1, width=24, **options):
+    """Masks sequences, given as texts, from a position on; returns the features as arrays."""
     options = {"max_predictions_per_seq": 5, "masked_lm_prob": 0.3, "do_whole_word_mask": False, **options}
     ids, lengths = zip(*(encode(text, width) for text in texts))
     with tf.Graph().as_default(), tf.Session() as session:
         features = {
-            "input_ids": tf.constant(np.array(ids, np.int32)),
+            "tokens": tf.constant(2 * np.array(ids, np.int32) + CONTINUES[np.array(ids)]),
             "segment_lengths": tf.constant(np.array(lengths, np.int32)),
             "next_sentence_labels": tf.zeros([len(ids), 1], tf.int32),
         }
-        return session.run(DynamicMasking(VOCAB, seed=seed, **options)(features, tf.constant(positions, tf.int64)))
+        return session.run(DynamicMasking(VOCAB, seed=seed, **options)(features, tf.constant(position, tf.int64)))
 
 
 def z_scores(counts, others, draws):
@@ -52,47 +53,55 @@ def z_scores(counts, others, draws):
     return (np.asarray(counts) - others) / np.sqrt(2 * draws * pooled * (1 - pooled) + 1e-9)
 
 
+@pytest.fixture(params=["as many draws as it takes", "too few"])
+def draws_of_units(request, monkeypatch):
+    """How many units are drawn: with too few of them, the rest comes from an order of all the others."""
+    if request.param == "too few":
+        monkeypatch.setattr(DynamicMasking, "_draws", lambda self, width: 2)
+
+
+@pytest.mark.usefixtures("draws_of_units")
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize("budget", [1, 2, 4, 9])
-@pytest.mark.parametrize("text", SEQUENCES)
-def test_choice_has_the_distribution_of_stored_masks(text, budget, whole_words):
+def test_choice_has_the_distribution_of_stored_masks(budget, whole_words):
     draws, width = 4000, 24
-    ids, (len_a, len_b) = encode(text, width)
     drawn = draw(
-        [text] * draws,
-        np.arange(draws),
+        [text for text in SEQUENCES for _ in range(draws)],
+        0,
         max_predictions_per_seq=budget,
         masked_lm_prob=1.0,
         do_whole_word_mask=whole_words,
     )
-    chosen = np.zeros((draws, width), bool)
+    all_chosen = np.zeros((len(SEQUENCES) * draws, width), bool)
     used = drawn["masked_lm_weights"] == 1
-    rows = np.broadcast_to(np.arange(draws)[:, None], used.shape)
-    chosen[rows[used], drawn["masked_lm_positions"][used]] = True
+    rows = np.broadcast_to(np.arange(len(all_chosen))[:, None], used.shape)
+    all_chosen[rows[used], drawn["masked_lm_positions"][used]] = True
 
     rng, full = np.random.default_rng(2), np.full(draws, budget)
-    is_candidate = np.broadcast_to(np.array(ids) > MASK, chosen.shape)
-    if whole_words:
-        continues = np.array([list(VOCAB)[token].startswith("##") for token in ids])
-        stored = masking.choose_words(rng, is_candidate, np.broadcast_to(continues, chosen.shape), full)
-    else:
-        both = np.full(draws, len_a - 2), np.full(draws, max(len_b - 1, 0))
-        stored = masking.choose_tokens(rng, *both, full, width)
-    assert not chosen[~is_candidate].any()
-    assert np.abs(z_scores(chosen.sum(axis=0), stored.sum(axis=0), draws)).max() < 4.5
-    subsets = [collections.Counter(map(bytes, array)) for array in (chosen, stored)]
-    common = [subset for subset in subsets[1] if subsets[1][subset] > 50]
-    counts, others = (np.array([counter[subset] for subset in common]) for counter in subsets)
-    assert not common or np.abs(z_scores(counts, others, draws)).max() < 4.5
-    sizes = [np.bincount(array.sum(axis=1), minlength=width) for array in (chosen, stored)]
-    assert np.abs(z_scores(*sizes, draws)).max() < 4.5
+    for text, chosen in zip(SEQUENCES, np.split(all_chosen, len(SEQUENCES))):
+        ids, (len_a, len_b) = encode(text, width)
+        is_candidate = np.broadcast_to(np.array(ids) > MASK, chosen.shape)
+        if whole_words:
+            continues = np.array([list(VOCAB)[token].startswith("##") for token in ids])
+            stored = masking.choose_words(rng, is_candidate, np.broadcast_to(continues, chosen.shape), full)
+        else:
+            both = np.full(draws, len_a - 2), np.full(draws, max(len_b - 1, 0))
+            stored = masking.choose_tokens(rng, *both, full, width)
+        assert not chosen[~is_candidate].any()
+        assert np.abs(z_scores(chosen.sum(axis=0), stored.sum(axis=0), draws)).max() < 4.5
+        subsets = [collections.Counter(map(bytes, array)) for array in (chosen, stored)]
+        common = [subset for subset in subsets[1] if subsets[1][subset] > 50]
+        counts, others = (np.array([counter[subset] for subset in common]) for counter in subsets)
+        assert not common or np.abs(z_scores(counts, others, draws)).max() < 4.5
+        sizes = [np.bincount(array.sum(axis=1), minlength=width) for array in (chosen, stored)]
+        assert np.abs(z_scores(*sizes, draws)).max() < 4.5
 
 
 def test_features_are_those_of_stored_masks():
     draws = 20_000
     (text, *_), width = SEQUENCES, 24
     ids, (len_a, len_b) = encode(text, width)
-    drawn = draw([text] * draws, np.arange(draws))
+    drawn = draw([text] * draws, 0)
     assert {name: value.dtype for name, value in drawn.items()} == {
         name: np.float32 if name == "masked_lm_weights" else np.int32 for name in records.FEATURE_NAMES
     }
@@ -132,38 +141,50 @@ def test_budgets_are_those_of_stored_masks():
         np.testing.assert_array_equal(ours, masking.budgets(lengths, prob, 77))
 
 
+@pytest.mark.usefixtures("draws_of_units")
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_a_mask_depends_on_seed_and_position_alone(whole_words):
     texts = [SEQUENCES[i % 3] for i in range(30)]
-    whole = draw(texts, np.arange(100, 130), do_whole_word_mask=whole_words)
-    part = draw(texts[7:20], np.arange(107, 120), do_whole_word_mask=whole_words)
+    whole = draw(texts, 100, do_whole_word_mask=whole_words)
+    part = draw(texts[7:20], 107, do_whole_word_mask=whole_words)
     for name, value in whole.items():
         np.testing.assert_array_equal(value[7:20], part[name])
     for other in (
-        draw(texts, np.arange(100, 130), seed=2, do_whole_word_mask=whole_words),
-        draw(texts, np.arange(101, 131), do_whole_word_mask=whole_words),
+        draw(texts, 100, seed=2, do_whole_word_mask=whole_words),
+        draw(texts, 101, do_whole_word_mask=whole_words),
     ):
         same = (whole["masked_lm_positions"] == other["masked_lm_positions"]).all(axis=1)
         assert same.mean() < 0.9  # whole words leave few choices in these
 
 
-def test_bits_are_uniform_and_those_of_the_reference():
-    def split_mix(state):  # as published, in Python's integers
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
-        return state ^ state >> 31
+def philox(key, counter):
+    """Philox4x32-10 (Salmon et al., SC 2011) in Python's integers."""
+    low = 2**32 - 1
+    keys = [key & low, key >> 32]
+    x = [counter >> 32 * i & low for i in range(4)]
+    for _ in range(10):
+        a, b = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
+        x = [b >> 32 ^ x[1] ^ keys[0], b & low, a >> 32 ^ x[3] ^ keys[1], a & low]
+        keys = [(keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low]
+    return x
 
-    positions = np.array([0, 1, 2**40])
-    with tf.Graph().as_default(), tf.Session() as session:
-        bits = session.run(dynamic_masking.random_bits(5, tf.constant(positions), 128))
-        many = session.run(dynamic_masking.random_bits(6, tf.range(4000, dtype=tf.int64), 128))
-    start = int(np.random.SeedSequence(5).generate_state(1, np.uint64)[0])
-    expected = [
-        [split_mix((start + ((int(p) << 16) + c) * 0x9E3779B97F4A7C15) % 2**64) for c in range(128)] for p in positions
-    ]
-    np.testing.assert_array_equal(bits, np.array(expected, np.uint64))
+
+def test_bits_are_uniform_and_those_of_the_reference():
+    def bits(seed, position, stream, batch, size):
+        with tf.Graph().as_default(), tf.Session() as session:
+            return session.run(
+                dynamic_masking.random_bits(seed, tf.constant(position, tf.int64), stream, tf.constant(batch), size)
+            )
+
+    many = bits(6, 0, 0, 4000, 126)
+    assert many.shape == (4000, 128)
+    np.testing.assert_array_equal(many[1000:1100], bits(6, 1000, 0, 100, 126))
     ones = np.unpackbits(many.view(np.uint8), axis=1).mean(axis=0)
     assert np.abs(ones - 0.5).max() < 5 * 0.5 / np.sqrt(4000)
+    key = int(np.random.SeedSequence([5, 3]).generate_state(1, np.uint64)[0])
+    for position, stream in ((0, 0), (1, 2), (2**40, 3)):
+        expected = [value for i in range(3) for value in philox(key, position * 3 + i + (stream << 64))]
+        np.testing.assert_array_equal(bits(5, position, stream, 1, 9)[0], expected)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +214,7 @@ def test_unmasked_records_are_the_pairs_of_those_with_masks(unmasked, tiny_text,
             for features in map(records.parse, records.read(path)):
                 if "segment_lengths" in features:
                     len_a, len_b = features["segment_lengths"].tolist()
-                    ids = features["input_ids"]
+                    ids = features["tokens"] >> 1
                 else:
                     ids, segments = features["input_ids"].copy(), features["segment_ids"]
                     used = features["masked_lm_weights"] > 0

@@ -181,7 +181,7 @@ def test_records_of_ours_are_read_by_place_as_they_are_parsed(vocab_size):
         "next_sentence_labels": rng.integers(0, 2, (batch, 1)).astype(bool),
     }
     lengths = {
-        "input_ids": ids(seq),
+        "tokens": ids(seq),
         "segment_lengths": rng.integers(0, seq + 1, (batch, 2)).astype(np.uint16),
         "next_sentence_labels": columns["next_sentence_labels"],
     }
@@ -214,14 +214,14 @@ def test_only_records_of_ours_are_read_by_place(record_files, tmp_path):
     layout = records.unmasked_layout(SEQ_LENGTH, 1000)
     rows = layout.encode(
         {
-            "input_ids": np.full((1, SEQ_LENGTH), 7, np.uint16),
+            "tokens": np.full((1, SEQ_LENGTH), 7, np.uint16),
             "segment_lengths": np.full((1, 2), 4, np.uint16),
             "next_sentence_labels": np.zeros((1, 1), np.uint16),
         }
     )
     path = tmp_path / "r"
     path.write_bytes(rows.tobytes())
-    assert records.peek(str(path)).layout == layout != records.unmasked_layout(SEQ_LENGTH, 100)
+    assert records.peek(str(path)).layout == layout != records.unmasked_layout(SEQ_LENGTH, 50)
     record = rows[0, 12:-4]
     for start, _, _, width, _ in layout.slots():
         if width == 2:  # a varint that ends early
