@@ -27,7 +27,7 @@ VARIABLES = {"TPU_NAME": TPU, "BUCKET": BUCKET}
 TRAINING = {"STEPS": str(STEPS), "ARGS": f"--save_checkpoints_steps={CHECKPOINT_STEPS} --log_steps=50"}
 # What TensorFlow says on every start, and Google's libraries about versions of Python; of no use to a reader.
 _NOISE = re.compile(r"cuda_(dnn|fft|blas)|FutureWarning|warnings\.warn|Broken pipe")
-_PATIENCE_SECONDS = 240
+_PATIENCE_SECONDS = 900
 
 
 class Failed(Exception):
@@ -46,7 +46,7 @@ class Rehearsal:
         # What a user's own settings in the environment or in config.mk say must not get into it.
         self.env = {name: value for name, value in cloud.env.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
         self.env.update(ZONE="us-central1-b", YES="1", WATCH_SECONDS="2", PYTHONUNBUFFERED="1")
-        self.times = []
+        self.times, self.processes = [], []
 
     def title(self, text):
         """Says what is going to happen."""
@@ -77,12 +77,12 @@ class Rehearsal:
 
     def start(self, verb, **variables):
         """Starts a verb."""
-        words = [f"{name}={value}" for name, value in {**VARIABLES, **variables}.items()]
-        shown = " ".join(
-            f"{word.partition('=')[0]}='{word.partition('=')[2]}'" if " " in word else word for word in words
+        given = {**VARIABLES, **variables}
+        words = [f"{name}={value}" for name, value in given.items()]
+        print(
+            " ".join(["$ make", verb, *(f"{name}={shlex.quote(value)}" for name, value in given.items())]), flush=True
         )
-        print(f"$ make {verb} {shown}", flush=True)
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["make", "--no-print-directory", verb, *words],
             cwd=ROOT,
             env=self.env,
@@ -93,6 +93,14 @@ class Rehearsal:
             errors="replace",
             start_new_session=True,
         )
+        self.processes.append(process)
+        return process
+
+    def close(self):
+        """Ends what still runs."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def show(self, line):
         """Shows a line of a verb."""
@@ -177,6 +185,7 @@ def rehearse(rehearsal):
 def main():
     """Rehearses and returns an exit status."""
     begin = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(
         "The whole life of a run in the cloud, rehearsed on this machine. make, gcloud, ssh and the training are the\n"
         "real ones; Google's APIs and the TPU VM are stand-ins that listen on 127.0.0.1, and that VM trains on its\n"
@@ -195,9 +204,8 @@ def main():
     except KeyboardInterrupt:
         return 130
     finally:
-        with contextlib.suppress(OSError):
-            rehearsal.cloud.reset()
-        process.terminate()
+        rehearsal.close()
+        process.terminate()  # which kills the machines
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
     parts = ", ".join(f"{verb} {seconds:.0f} s" for verb, seconds in rehearsal.times)

@@ -25,6 +25,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -720,6 +721,7 @@ if __name__ == "__main__":
     api = GoogleApis(fake_vm.Machines(sys.argv[2]))
     server = Server(int(sys.argv[1]), sys.argv[2], api)
     api.machines.variables = machine_environment(server.url, server.ca_file)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     print(server.url, server.ca_file, flush=True)
     try:
         server.serve_forever()
