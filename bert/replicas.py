@@ -57,6 +57,11 @@ def local_copy(variable):
     return copies[tf.get_static_value(replica_id()) % len(copies)]
 
 
+def on_tpu():
+    """Whether this is a replica of a TPU computation."""
+    return _num_tpu_shards() is not None
+
+
 def _num_tpu_shards():
     """Number of replicas of the TPU computation being built; None outside of one."""
     return tpu_function.get_tpu_context().number_of_shards

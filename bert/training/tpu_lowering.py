@@ -11,13 +11,15 @@ import re
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
+from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import compiler_ir
-from tensorflow.python.framework import kernels
+from tensorflow.python.framework import function_def_to_graph, kernels
 from tensorflow.python.tpu import tpu_function
 
 from bert.errors import InputError
 
 SUM_OVER_REPLICAS = "cross_replica_sum"
+_RENAMED = "_lowered"
 # What the TPU's compiler knows beside what the CPU's does, of the operations that replicated models use.
 _TPU_ONLY = {"CrossReplicaSum"}
 # What stands at the border of a graph: variables and features.
@@ -45,9 +47,19 @@ class ReplicaGraph:
         wanted = [name.split(":")[0] for name in self.outputs] + ([self.operation] if self.operation else [])
         return tf.graph_util.extract_sub_graph(self.graph.as_graph_def(), wanted)
 
+    def nodes(self, definition):
+        """Yields each node of a GraphDef of this graph, those of its functions too, with the operation it is of."""
+        for node in definition.node:
+            yield node, self.graph.get_operation_by_name(node.name)
+        with self.graph.as_default():
+            for function in definition.library.function:
+                inside = function_def_to_graph.function_def_to_graph(function, include_library_functions=True)
+                for node in function.node_def:
+                    yield node, inside.get_operation_by_name(node.name)
+
     @property
     def replica_sum_bytes(self):
-        """Bytes that each replica adds up with the others in a step."""
+        """Bytes that each replica adds up with the others in a step, outside of loops."""
         return sum(
             tensor.shape.num_elements() * tensor.dtype.size
             for operation in self.graph.get_operations()
@@ -101,15 +113,13 @@ def refused_operations(step):
     tf2.function(lambda: tf.zeros([]), jit_compile=True).experimental_get_compiler_ir()(stage="hlo")
     known = {kernel.op for kernel in kernels.get_all_registered_kernels().kernel if kernel.device_type == "XLA_CPU_JIT"}
     refused = []
-    for node in step.definition().node:
-        operation = step.graph.get_operation_by_name(node.name)
+    for _, operation in step.nodes(step.definition()):
         if operation.type not in known | _TPU_ONLY | _BORDER:
             refused.append(f"{operation.name}: XLA has no {operation.type}")
-        refused += [
-            f"{tensor.name}: its shape {tensor.shape} is not known before the run"
-            for tensor in operation.outputs
-            if not tensor.shape.is_fully_defined()
-        ]
+        # Within functions the shapes of variables are not known here; XLA knows them, and refuses others itself.
+        for tensor in operation.outputs if operation.graph is step.graph else ():
+            if not tensor.shape.is_fully_defined():
+                refused.append(f"{tensor.name}: its shape {tensor.shape} is not known before the run")
     return refused
 
 
@@ -141,14 +151,14 @@ def lower(step, stage="hlo_serialized"):
         )
         for node in handles
     ]
-    body = tf.GraphDef()
-    body.library.CopyFrom(definition.library)
-    body.versions.CopyFrom(definition.versions)
-    for node in definition.node:
+    for node, operation in step.nodes(definition):
         if node.op == "CrossReplicaSum":
-            body.node.append(_as_custom_call(node, step.graph.get_tensor_by_name(f"{node.name}:0")))
-        elif node.op not in ("VarHandleOp", "Placeholder"):
-            body.node.append(node)
+            node.CopyFrom(_as_custom_call(node, operation.outputs[0]))
+    _rename_functions(definition)
+    for function in definition.library.function:
+        context.context().add_function_def(function)
+    body = tf.GraphDef(library=definition.library, versions=definition.versions)
+    body.node.extend(node for node in definition.node if node.op not in ("VarHandleOp", "Placeholder"))
 
     @tf2.function(jit_compile=True, autograph=False)
     def run(*features):
@@ -166,6 +176,19 @@ def lower(step, stage="hlo_serialized"):
         return compiler_ir.from_concrete_function(function)(stage=stage, device_name="/device:CPU:0")
     except ValueError as e:
         raise InputError(f"XLA refuses the step: {e}") from e
+
+
+def _rename_functions(definition):
+    """Gives the functions of a GraphDef new names; TensorFlow would take those that it knows by the old ones."""
+    functions = definition.library.function
+    names = {function.signature.name for function in functions}
+    for function in functions:
+        function.signature.name += _RENAMED
+    for nodes in (definition.node, *(function.node_def for function in functions)):
+        for node in nodes:
+            for value in node.attr.values():
+                if value.func.name in names:
+                    value.func.name += _RENAMED
 
 
 def record_memory(folder):
