@@ -91,6 +91,10 @@ cloud-up: ## Make the TPU VM and its bucket: TPU_NAME= BUCKET=gs://name ZONE= TP
 preflight: ## Check rights, region, image, TensorFlow, disk, data, batch before anything costs
 	@scripts/cloud.sh preflight
 
+.PHONY: preflight-tpu
+preflight-tpu: setup ## Compile the training for TPU_TYPE= without a TPU: memory, largest batch, time, cost
+	@scripts/preflight_tpu.sh
+
 .PHONY: sync
 sync: ## Copy code and data to the bucket and the VM, only what changed
 	@scripts/cloud.sh sync

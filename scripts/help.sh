@@ -3,7 +3,7 @@
 set -euo pipefail
 awk 'BEGIN { FS = ":.*## " }
   /^##@/ { printf "\n%s\n", substr($0, 5) }
-  /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $1, $2 }' "$1"
+  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $1, $2 }' "$1"
 cat <<'EOF'
 
 Variables (on the command line, in the environment, or in config.mk)
