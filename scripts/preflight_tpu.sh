@@ -2,7 +2,7 @@
 # Compiles a training for a TPU that is not there: whether it compiles, its memory, its time and its cost.
 source "$(dirname "$0")/lib.sh"
 venv=.venv-preflight
-requirements=requirements-preflight.txt
+requirements="requirements-preflight.txt"
 
 # Makes the compiler's environment, if it is missing, stale or moved.
 set_up_compiler() {
