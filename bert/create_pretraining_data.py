@@ -38,11 +38,7 @@ text_flags.define()
 
 def main():
     """Makes the records and prints what was read and written."""
-    settings = dataclasses.replace(
-        text_flags.settings(FLAGS, FLAGS.random_seed),
-        max_seq_length=FLAGS.max_seq_length,
-        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
-    )
+    settings = settings_of_flags()
     manifest = pretraining_data.create(
         files.expand_globs(FLAGS.input_file, "input_file"),
         FLAGS.vocab_file,
@@ -52,6 +48,15 @@ def main():
         token_cache=FLAGS.token_cache,
     )
     print(_report(manifest, settings))
+
+
+def settings_of_flags():
+    """The `pretraining_data.Settings` that the flags give."""
+    return dataclasses.replace(
+        text_flags.settings(FLAGS, FLAGS.random_seed),
+        max_seq_length=FLAGS.max_seq_length,
+        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
+    )
 
 
 def _report(manifest, settings):

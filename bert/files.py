@@ -114,6 +114,14 @@ def remove(path):
         os.remove(path)
 
 
+def remove_folder(path):
+    """Removes a folder and all that is in it; it may be missing."""
+    if not is_remote(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif _gfile().isdir(path):
+        _gfile().rmtree(path)
+
+
 def rename(source, target):
     """Moves a file within one file system, replacing `target`; atomic on a local disk."""
     if is_remote(source):

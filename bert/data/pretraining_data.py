@@ -149,7 +149,7 @@ def fingerprint(input_files, vocab_file, settings, split="all", held_out_fractio
       32 hex digits.
     """
     digests = [token_store.digest_file(path) for path in input_files]
-    return _fingerprint(digests, token_store.digest_file(vocab_file), settings, split, held_out_fraction)
+    return fingerprint_of_digests(digests, token_store.digest_file(vocab_file), settings, split, held_out_fraction)
 
 
 def create(
@@ -184,22 +184,16 @@ def create(
     """
     if split not in ("all", "train", "held_out"):
         raise ValueError(f"split {split!r}")
-    if len(set(output_files)) < len(output_files):
-        raise InputError("--output_file names a file twice.")
-    for path in output_files:
-        if not files.is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
-            raise InputError(f"--output_file: {path} is there and is not a file.")
-    vocab = tokenization.load_vocab(vocab_file, required=SPECIAL_TOKENS)
-    _warn_of_small_budget(settings)
+    vocab = check(vocab_file, output_files, settings)
     digests = [token_store.digest_file(path) for path in input_files]
     vocab_digest = token_store.digest_file(vocab_file)
-    run = _fingerprint(digests, vocab_digest, settings, split, held_out_fraction)
-    done = {path: manifest for path in output_files if (manifest := _finished(path, run, output_files))}
+    run = fingerprint_of_digests(digests, vocab_digest, settings, split, held_out_fraction)
+    done = finished(run, output_files)
     if len(done) == len(output_files):
         return _manifest(output_files, done, len(done), [])
     token_cache = token_cache or token_store.default_folder()
     stores = token_store.open_stores(input_files, digests, vocab, vocab_digest, settings, token_cache, num_workers)
-    _check_text(stores)
+    check_text(stores)
     dtype = token_store.token_dtype(vocab)
     choose = {
         "all": lambda hashes: np.ones(len(hashes), bool),
@@ -214,27 +208,36 @@ def create(
         wanted = tokens * dtype.itemsize + sentences * 16 + instances * planning.ROW.itemsize
         files.check_space(folder, wanted, "temporary files")
         sizes = corpora.build(folder, stores, dtype, choose)
-        _check_documents(sizes[0], settings, stores, split)
+        check_documents(sizes[0], settings, stores, split)
         unit_counts = _plan(folder, settings, num_workers)
         writer = shards.ShardWriter(folder, vocab, settings, unit_counts, output_files)
-        about = {
-            "format": FORMAT,
-            "fingerprint": run,
-            "max_seq_length": settings.max_seq_length,
-            "max_predictions_per_seq": settings.max_predictions_per_seq,
-            "vocab_size": max(vocab.values()) + 1,
-            "settings": dataclasses.asdict(settings),
-            "split": split,
-            "documents": sizes[0],
-            "sentences": sizes[1],
-            "text_tokens": sizes[2],
-        }
+        about = description(run, vocab, settings, split, sizes)
         for path, manifest in writer.write(set(output_files) - set(done), about, num_workers):
             done[path] = manifest
     return _manifest(output_files, done, kept, stores)
 
 
-def _fingerprint(digests, vocab_digest, settings, split, held_out_fraction):
+def check(vocab_file, output_files, settings):
+    """Checks what can be checked before any text is read.
+
+    Returns:
+      The vocabulary, a dict from token to id.
+
+    Raises:
+      InputError: a special token is missing, or an output file cannot be one.
+    """
+    if len(set(output_files)) < len(output_files):
+        raise InputError("--output_file names a file twice.")
+    for path in output_files:
+        if not files.is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
+            raise InputError(f"--output_file: {path} is there and is not a file.")
+    vocab = tokenization.load_vocab(vocab_file, required=SPECIAL_TOKENS)
+    _warn_of_small_budget(settings)
+    return vocab
+
+
+def fingerprint_of_digests(digests, vocab_digest, settings, split="all", held_out_fraction=0.0):
+    """As `fingerprint`, of the digests of the files of text and of the vocabulary."""
     settings = dataclasses.asdict(settings)
     if settings["segment_sentences"]:
         settings["segment_sentences"] = text.segmentation_version()
@@ -252,19 +255,37 @@ def _fingerprint(digests, vocab_digest, settings, split, held_out_fraction):
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _finished(path, run, output_files):
-    """The manifest of a file that an earlier, equal run has completed, or None."""
-    if not files.exists(path):
-        return None
-    try:
-        manifest = read_manifest(path)
-    except InputError as e:
-        logging.warning("%s", e)
-        return None
-    expected = {"fingerprint": run, "shard": output_files.index(path), "num_shards": len(output_files)}
-    if manifest and all(manifest.get(key) == value for key, value in expected.items()):
-        return manifest
-    return None
+def description(run, vocab, settings, split, sizes):
+    """What is common to the manifests of all record files: `sizes` as `corpus.build` returns them."""
+    return {
+        "format": FORMAT,
+        "fingerprint": run,
+        "max_seq_length": settings.max_seq_length,
+        "max_predictions_per_seq": settings.max_predictions_per_seq,
+        "vocab_size": max(vocab.values()) + 1,
+        "settings": dataclasses.asdict(settings),
+        "split": split,
+        "documents": sizes[0],
+        "sentences": sizes[1],
+        "text_tokens": sizes[2],
+    }
+
+
+def finished(run, output_files):
+    """Dict from each file that an earlier, equal run has completed to its manifest."""
+    done = {}
+    for shard, path in enumerate(output_files):
+        if not files.exists(path):
+            continue
+        try:
+            manifest = read_manifest(path)
+        except InputError as e:
+            logging.warning("%s", e)
+            continue
+        expected = {"fingerprint": run, "shard": shard, "num_shards": len(output_files)}
+        if manifest and all(manifest.get(key) == value for key, value in expected.items()):
+            done[path] = manifest
+    return done
 
 
 def _manifest(output_files, done, kept, stores):
@@ -298,7 +319,8 @@ def _warn_of_small_budget(settings):
         )
 
 
-def _check_text(stores):
+def check_text(stores):
+    """Warns of what is odd about the texts of `stores`, and raises an `InputError` if there is none."""
     for store in stores:
         if not store.documents:
             logging.warning("%s: holds no text.", store.path)
@@ -323,7 +345,8 @@ def _check_text(stores):
         raise InputError(f"No text in {', '.join(store.path for store in stores)}.")
 
 
-def _check_documents(num_documents, settings, stores, split):
+def check_documents(num_documents, settings, stores, split):
+    """Raises an `InputError` if there are too few documents."""
     paths = ", ".join(store.path for store in stores[:5]) + ("" if len(stores) <= 5 else ", ...")
     if num_documents == 0:
         raise InputError(
@@ -356,20 +379,26 @@ def _work_folder(output_files, token_cache):
 
 def _plan(folder, settings, num_workers):
     """Plans all instances into the file `plan`; returns their number in each unit: int64 [units]."""
-    borders = planning.blocks(corpora.Corpus(folder)).tolist()
-    units = [
-        (number, block, first, end)
-        for number in range(settings.dupe_factor)
-        for block, (first, end) in enumerate(zip(borders, borders[1:]))
-    ]
+    units = planning_units(folder, settings)
     counts = []
     with open(os.path.join(folder, "plan"), "wb") as f:
-        for rows in workers.map_in_order(_make_planner, (folder, settings), units, num_workers):
+        for rows in workers.map_in_order(make_planner, (folder, settings), units, num_workers):
             f.write(rows)
             counts.append(len(rows) // planning.ROW.itemsize)
     return np.array(counts, np.int64)
 
 
-def _make_planner(folder, settings):
+def planning_units(folder, settings):
+    """The units of planning of the corpus in `folder`, as a planner takes them; their rows lie in this order."""
+    borders = planning.blocks(corpora.Corpus(folder)).tolist()
+    return [
+        (number, block, first, end)
+        for number in range(settings.dupe_factor)
+        for block, (first, end) in enumerate(zip(borders, borders[1:]))
+    ]
+
+
+def make_planner(folder, settings):
+    """A function from a unit of planning to the bytes of its rows, `planning.ROW`."""
     planner = planning.Planner(corpora.Corpus(folder), settings)
     return lambda unit: planner.plan(*unit).tobytes()

@@ -33,7 +33,8 @@ FORMAT = 2
 # Number of sentences, number of tokens, and a hash of the token ids.
 DOCUMENT = np.dtype([("sentences", "<u8"), ("tokens", "<u8"), ("hash", "<u8")])
 
-_PARTS = ("tokens", "lengths", "documents")
+PARTS = ("tokens", "lengths", "documents")
+META = "meta.json"
 _CHUNK = 1 << 20
 
 
@@ -110,18 +111,7 @@ def open_stores(paths, digests, vocab, vocab_digest, settings, folder, num_worke
     Raises:
       InputError: a file cannot be decoded, or changes while it is read; `folder` cannot be written or is full.
     """
-    tokenization = {
-        "format": FORMAT,
-        "vocabulary": vocab_digest,
-        "do_lower_case": settings.do_lower_case,
-        "strip_accents": settings.strip_accents,
-        "segment_sentences": settings.segment_sentences and text.segmentation_version(),
-        "input_encoding": settings.input_encoding,
-    }
-    targets = []
-    for digest in digests:
-        key = json.dumps({**tokenization, "text": digest}, sort_keys=True)
-        targets.append(os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:32]))
+    targets = [os.path.join(folder, name(digest, vocab_digest, settings)) for digest in digests]
     metas = [_load(target) for target in targets]
     missing_bytes = sum(files.size(path) for path, meta in zip(paths, metas) if meta is None)
     if missing_bytes:
@@ -135,17 +125,50 @@ def open_stores(paths, digests, vocab, vocab_digest, settings, folder, num_worke
         cached = meta is not None
         if not cached and target not in made:
             made[target] = _make(path, digest, vocab, settings, target, num_workers)
-        meta = meta or made[target]
-        counts = {name: meta[name] for name in TokenStore.__dataclass_fields__ if name in meta}
-        stores.append(TokenStore(path=path, folder=target, cached=cached, **counts))
+        stores.append(_store(path, target, meta or made[target], cached))
     return stores
+
+
+def name(digest, vocab_digest, settings):
+    """Name of the store of a text, by all that its content depends on; arguments as of `open_stores`."""
+    content = {
+        "format": FORMAT,
+        "vocabulary": vocab_digest,
+        "do_lower_case": settings.do_lower_case,
+        "strip_accents": settings.strip_accents,
+        "segment_sentences": settings.segment_sentences and text.segmentation_version(),
+        "input_encoding": settings.input_encoding,
+        "text": digest,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def copy(store, folder):
+    """Copies a store to another folder, its meta.json last; returns it there."""
+    target = f"{folder}/{os.path.basename(store.folder)}"
+    files.make_folder(target)
+    for part in (*PARTS, META):
+        files.copy(store.part(part), f"{target}/{part}")
+    return dataclasses.replace(store, folder=target)
+
+
+def find(path, folder):
+    """The store of the text `path` that was copied to `folder`, or None if there is none."""
+    if not files.exists(f"{folder}/{META}"):
+        return None
+    return _store(path, folder, files.read_json_object(f"{folder}/{META}"), cached=True)
+
+
+def _store(path, folder, meta, cached):
+    counts = {name: meta[name] for name in TokenStore.__dataclass_fields__ if name in meta}
+    return TokenStore(path=path, folder=folder, cached=cached, **counts)
 
 
 def _load(folder):
     """Content of a store's meta.json, or None if there is no such store or it is damaged."""
     try:
-        meta = json.loads(pathlib.Path(folder, "meta.json").read_text())
-        for name in _PARTS:
+        meta = json.loads(pathlib.Path(folder, META).read_text())
+        for name in PARTS:
             part = meta["parts"][name]
             path = os.path.join(folder, name)
             if os.path.getsize(path) != part["bytes"] or _checksum(path) != part["crc32c"]:
@@ -207,7 +230,7 @@ def _tokenize(path, vocab, settings, folder, num_workers):
     )
     unknown_id, dtype = vocab["[UNK]"], token_dtype(vocab)
     with contextlib.ExitStack() as stack:
-        parts = {name: stack.enter_context(_Part(os.path.join(folder, name))) for name in _PARTS}
+        parts = {name: stack.enter_context(_Part(os.path.join(folder, name))) for name in PARTS}
         tokens = unknown = 0
         documents = _Documents()
         for ids, lengths, breaks in encoded:
@@ -228,7 +251,7 @@ def _tokenize(path, vocab, settings, folder, num_workers):
         "unknown": int(unknown),
         "parts": {name: {"bytes": part.bytes, "crc32c": part.crc32c} for name, part in parts.items()},
     }
-    pathlib.Path(folder, "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
+    pathlib.Path(folder, META).write_text(json.dumps(meta, indent=2) + "\n")
     return meta
 
 
