@@ -100,19 +100,21 @@ def start(job, arguments):
     job.folder.mkdir(parents=True, exist_ok=True)
     lock_file = pathlib.Path(arguments.lock or job.folder / "lock").resolve()
     lock = lock_file.open("a+", encoding="utf-8")
-    if not acquire(lock):
-        status = job.status()
-        if status["state"] not in ("running", "stopping"):
-            status = {"state": "busy", "holder": lock_file.read_text(encoding="utf-8").strip()}
-        return {**status, "started": False}
+    while not acquire(lock):
+        status, holder = job.status(), lock_file.read_text(encoding="utf-8").strip()
+        if status["state"] in ("running", "stopping"):
+            return {**status, "started": False}
+        if holder not in ("", str(job.folder)):
+            return {"state": "busy", "holder": holder, "started": False}
+        # Somebody else is about to start it.
+    lock.truncate(0)
+    lock.write(f"{job.folder}\n")
+    lock.flush()
     if job.record().get("id") == arguments.id:
         lock.close()
         return {**job.status(), "started": False}
     if not job.log_file.exists() and arguments.mirror:
         restore_log(job, arguments.mirror)
-    lock.truncate(0)
-    lock.write(f"{job.folder}\n")
-    lock.flush()
     job.stop_file.unlink(missing_ok=True)
     with job.log_file.open("ab") as log:
         log_start = log.tell()
