@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from bert.data import workers
+from bert.data import chinese_words, workers
 from bert.data.pretraining_data import Settings
 
 
@@ -11,6 +11,13 @@ def define():
     flags.DEFINE_bool("do_lower_case", True, "Whether the vocabulary is uncased.")
     flags.DEFINE_bool("strip_accents", None, "Whether accents are removed. Default: as --do_lower_case.")
     flags.DEFINE_bool("do_whole_word_mask", False, "Whether all pieces of a word are masked together.")
+    flags.DEFINE_enum(
+        "whole_word_segmenter",
+        None,
+        chinese_words.SEGMENTERS,
+        "Library that finds the words of Chinese text, whose characters --do_whole_word_mask then masks together; it "
+        "comes with requirements-chinese.txt. Default: every character is a word.",
+    )
     flags.DEFINE_integer("dupe_factor", 10, "How many times a document is used, with other masks.", lower_bound=1)
     flags.DEFINE_bool(
         "dynamic_masking",
@@ -47,6 +54,7 @@ def settings(values, random_seed):
         do_lower_case=values.do_lower_case,
         strip_accents=values.strip_accents,
         do_whole_word_mask=values.do_whole_word_mask,
+        whole_word_segmenter=values.whole_word_segmenter,
         dupe_factor=1 if values.dynamic_masking and not values["dupe_factor"].present else values.dupe_factor,
         dynamic_masking=values.dynamic_masking,
         masked_lm_prob=values.masked_lm_prob,

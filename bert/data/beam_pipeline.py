@@ -127,7 +127,7 @@ def _index(_, job, found):
     wanted = tuple(path for path in job.output_files if path not in done)
     pretraining_data.check_text(stores)
     folder = f"{job.work_folder}/{run}"
-    dtype = token_store.token_dtype(_vocabulary(job.vocab_file))
+    dtype = token_store.token_dtype(_vocabulary(job.vocab_file), job.settings)
     with tempfile.TemporaryDirectory() if files.is_remote(folder) else contextlib.nullcontext(folder) as local:
         files.make_folder(local)
         stores = [dataclasses.replace(store, folder=_copied(store.folder, token_store.PARTS)) for store in stores]

@@ -21,8 +21,8 @@ import numpy as np
 from absl import logging
 
 from bert import files, tokenization
+from bert.data import chinese_words, planning, records, shards, text, token_store, workers
 from bert.data import corpus as corpora
-from bert.data import planning, records, shards, text, token_store, workers
 from bert.errors import InputError
 
 FORMAT = 2
@@ -51,6 +51,8 @@ class Settings:
       no_nsp: whether records hold one stretch of text instead of a pair of segments.
       dynamic_masking: whether records hold the text itself, to be masked each time it is read; they do not depend on
         do_whole_word_mask, masked_lm_prob and max_predictions_per_seq then.
+      whole_word_segmenter: name of the library that finds the words of Chinese text, see `chinese_words`; None: every
+        ideograph is a word.
     """
 
     do_lower_case: bool = True
@@ -66,6 +68,7 @@ class Settings:
     input_encoding: str = "utf-8"
     no_nsp: bool = False
     dynamic_masking: bool = False
+    whole_word_segmenter: str = None
 
     def __post_init__(self):
         if self.strip_accents is None:
@@ -80,6 +83,8 @@ class Settings:
             )
         if self.dupe_factor < 1:
             raise InputError(f"--dupe_factor={self.dupe_factor} must be at least 1.")
+        if self.whole_word_segmenter and not (self.do_whole_word_mask or self.dynamic_masking):
+            raise InputError("--whole_word_segmenter needs --do_whole_word_mask.")
         for name in ("masked_lm_prob", "short_seq_prob"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"--{name}={getattr(self, name)} must be from 0 to 1.")
@@ -194,7 +199,7 @@ def create(
     token_cache = token_cache or token_store.default_folder()
     stores = token_store.open_stores(input_files, digests, vocab, vocab_digest, settings, token_cache, num_workers)
     check_text(stores)
-    dtype = token_store.token_dtype(vocab)
+    dtype = token_store.token_dtype(vocab, settings)
     choose = {
         "all": lambda hashes: np.ones(len(hashes), bool),
         "train": lambda hashes: ~corpora.held_out(hashes, held_out_fraction),
@@ -232,6 +237,8 @@ def check(vocab_file, output_files, settings):
         if not files.is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
             raise InputError(f"--output_file: {path} is there and is not a file.")
     vocab = tokenization.load_vocab(vocab_file, required=SPECIAL_TOKENS)
+    if settings.whole_word_segmenter:
+        chinese_words.version(settings.whole_word_segmenter)
     _warn_of_small_budget(settings)
     return vocab
 
@@ -241,6 +248,8 @@ def fingerprint_of_digests(digests, vocab_digest, settings, split="all", held_ou
     settings = dataclasses.asdict(settings)
     if settings["segment_sentences"]:
         settings["segment_sentences"] = text.segmentation_version()
+    if settings["whole_word_segmenter"]:
+        settings["whole_word_segmenter"] = chinese_words.version(settings["whole_word_segmenter"])
     if settings["dynamic_masking"]:
         for name in ("do_whole_word_mask", "masked_lm_prob", "max_predictions_per_seq"):
             del settings[name]

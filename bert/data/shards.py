@@ -16,7 +16,7 @@ from absl import logging
 
 from bert import files
 from bert.data import corpus as corpora
-from bert.data import masking, planning, records, token_store, workers
+from bert.data import masking, planning, records, token_store, wordpiece, workers
 from bert.errors import InputError
 
 _RECORDS_PER_BUCKET = 1 << 15
@@ -234,16 +234,18 @@ class RecordMaker:
     def __init__(self, tokens, vocab, settings):
         self._tokens = tokens
         self._settings = settings
-        self._dtype = token_store.token_dtype(vocab)
+        self._dtype = token_store.token_dtype(vocab, settings)
         self._cls, self._sep, self._mask = vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"]
-        self._start, sep = (np.array(token, self._dtype).tobytes() for token in (self._cls, self._sep))
+        self._is_marked = bool(settings.whole_word_segmenter)
+        self._start, sep = (
+            np.array(token << self._is_marked, self._dtype).tobytes() for token in (self._cls, self._sep)
+        )
         self._middle = b"" if settings.no_nsp else sep
         room = settings.max_seq_length - settings.special_tokens
         # What ends a sequence, by the number of tokens of its segments.
         self._ends = [sep + bytes((room - length) * self._dtype.itemsize) for length in range(room + 1)]
         self._vocabulary_ids = np.fromiter(vocab.values(), self._dtype)
-        self._continues = np.zeros(max(vocab.values()) + 1, bool)
-        self._continues[[number for token, number in vocab.items() if token.startswith("##")]] = True
+        self._continues = wordpiece.continues(vocab)
 
     def features(self, rng, rows):
         """Features of a batch of instances, with masks drawn from `rng`.
@@ -258,13 +260,17 @@ class RecordMaker:
         settings = self._settings
         len_a, len_b = rows["len_a"].astype(np.int64), rows["len_b"].astype(np.int64)
         lengths = len_a + len_b + settings.special_tokens
-        ids = self._assemble(rows)
+        ids, continues = self._assemble(rows), None
+        if self._is_marked:
+            ids, continues = ids >> 1, (ids & 1).astype(bool)
+        elif settings.do_whole_word_mask or settings.dynamic_masking:
+            continues = self._continues[ids]
         next_sentence_labels = rows["is_random"][:, np.newaxis]
         if settings.dynamic_masking:
             # [CLS] A [SEP], and what is left.
             segment_lengths = np.stack([len_a + 2, lengths - len_a - 2], axis=1)
             return {
-                "tokens": ids * np.uint32(2) + self._continues[ids],
+                "tokens": ids * np.uint32(2) + continues,
                 "segment_lengths": segment_lengths,
                 "next_sentence_labels": next_sentence_labels,
             }
@@ -274,7 +280,7 @@ class RecordMaker:
         budget = masking.budgets(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
         if settings.do_whole_word_mask:
             is_candidate = is_token & (ids != self._cls) & (ids != self._sep)
-            chosen = masking.choose_words(rng, is_candidate, self._continues[ids], budget)
+            chosen = masking.choose_words(rng, is_candidate, continues, budget)
         else:
             chosen = masking.choose_tokens(rng, len_a, len_b, budget, settings.max_seq_length)
         positions, labels, weights = masking.replace(
@@ -291,7 +297,7 @@ class RecordMaker:
         }
 
     def _assemble(self, rows):
-        """Token ids [batch, max_seq_length] of [CLS] A [SEP] B [SEP], or of [CLS] A [SEP] without pairs."""
+        """Tokens as of the corpus [batch, max_seq_length]: [CLS] A [SEP] B [SEP], or of [CLS] A [SEP] without pairs."""
         size = self._dtype.itemsize
         buffer, parts = self._tokens, []
         a, b, len_a, len_b = (rows[name].astype(np.int64) for name in ("a", "b", "len_a", "len_b"))

@@ -6,7 +6,7 @@ passes, and a new file in a corpus means tokenizing that file only.
 
 | file | content |
 |---|---|
-| tokens | token ids, uint16, or uint32 for vocabularies of more than 65,536 entries |
+| tokens | token ids, see `token_dtype` |
 | lengths | uint32 number of tokens of each sentence; sentences without tokens are left out |
 | documents | `DOCUMENT` records; documents without sentences are left out |
 | meta.json | counts, sizes and checksums of the other files |
@@ -25,7 +25,7 @@ import numpy as np
 from absl import logging
 
 from bert import files
-from bert.data import text, wordpiece, workers
+from bert.data import chinese_words, text, wordpiece, workers
 from bert.errors import InputError
 
 FORMAT = 2
@@ -88,9 +88,12 @@ def digest_file(path):
     return digest.hexdigest()
 
 
-def token_dtype(vocab):
-    """Dtype that holds the ids of a vocabulary."""
-    return np.dtype("<u2") if max(vocab.values()) < 1 << 16 else np.dtype("<u4")
+def token_dtype(vocab, settings):
+    """Dtype of the tokens of a store: ids, or with a segmenter twice the ids and the mark of what continues a word."""
+    largest = max(vocab.values())
+    if settings.whole_word_segmenter:
+        largest = 2 * largest + 1
+    return np.dtype("<u2") if largest < 1 << 16 else np.dtype("<u4")
 
 
 def open_stores(paths, digests, vocab, vocab_digest, settings, folder, num_workers=1):
@@ -101,7 +104,7 @@ def open_stores(paths, digests, vocab, vocab_digest, settings, folder, num_worke
       digests: `digest_file` of each.
       vocab: dict from token to id.
       vocab_digest: digest of the vocabulary file.
-      settings: object with do_lower_case, strip_accents, segment_sentences and input_encoding.
+      settings: object with do_lower_case, strip_accents, segment_sentences, input_encoding and whole_word_segmenter.
       folder: where stores are kept, a local folder.
       num_workers: number of processes.
 
@@ -118,7 +121,7 @@ def open_stores(paths, digests, vocab, vocab_digest, settings, folder, num_worke
         with files.writing(folder):
             os.makedirs(folder, exist_ok=True)
         # A token takes some four bytes of text, and three in Chinese.
-        files.check_space(folder, missing_bytes * token_dtype(vocab).itemsize // 3, "tokenized text")
+        files.check_space(folder, missing_bytes * token_dtype(vocab, settings).itemsize // 3, "tokenized text")
     stores = []
     made = {}
     for path, digest, target, meta in zip(paths, digests, targets, metas):
@@ -140,6 +143,8 @@ def name(digest, vocab_digest, settings):
         "input_encoding": settings.input_encoding,
         "text": digest,
     }
+    if settings.whole_word_segmenter:
+        content["whole_word_segmenter"] = chinese_words.version(settings.whole_word_segmenter)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -225,10 +230,8 @@ def _make(path, digest, vocab, settings, target, num_workers):
 
 def _tokenize(path, vocab, settings, folder, num_workers):
     blocks = text.read_blocks(path, encoding=settings.input_encoding, segment_sentences=settings.segment_sentences)
-    encoded = workers.map_in_order(
-        _make_encoder, (vocab, settings.do_lower_case, settings.strip_accents), blocks, num_workers
-    )
-    unknown_id, dtype = vocab["[UNK]"], token_dtype(vocab)
+    encoded = workers.map_in_order(_make_encoder, (vocab, settings), blocks, num_workers)
+    unknown_id, dtype = vocab["[UNK]"], token_dtype(vocab, settings)
     with contextlib.ExitStack() as stack:
         parts = {name: stack.enter_context(_Part(os.path.join(folder, name))) for name in PARTS}
         tokens = unknown = 0
@@ -236,7 +239,7 @@ def _tokenize(path, vocab, settings, folder, num_workers):
         for ids, lengths, breaks in encoded:
             ids = ids.astype(dtype, copy=False)
             tokens += len(ids)
-            unknown += np.count_nonzero(ids == unknown_id)
+            unknown += np.count_nonzero((ids >> bool(settings.whole_word_segmenter)) == unknown_id)
             parts["tokens"].write(ids)
             parts["lengths"].write(lengths[lengths > 0].astype("<u4"))
             parts["documents"].write(np.array(documents.extend(ids, lengths, breaks), DOCUMENT))
@@ -255,8 +258,12 @@ def _tokenize(path, vocab, settings, folder, num_workers):
     return meta
 
 
-def _make_encoder(vocab, do_lower_case, strip_accents):
-    return wordpiece.BlockTokenizer(vocab, do_lower_case, strip_accents).encode
+def _make_encoder(vocab, settings):
+    if settings.whole_word_segmenter:
+        return chinese_words.MarkingTokenizer(
+            vocab, settings.do_lower_case, settings.strip_accents, settings.whole_word_segmenter
+        ).encode
+    return wordpiece.BlockTokenizer(vocab, settings.do_lower_case, settings.strip_accents).encode
 
 
 class _Part:

@@ -34,6 +34,13 @@ _MAX_WORD_CHARS = 200
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads keys over the high bits
 
 
+def continues(vocab):
+    """Whether each token of a vocabulary continues a word: bool [largest id + 1]."""
+    marks = np.zeros(max(vocab.values()) + 1, bool)
+    marks[[number for token, number in vocab.items() if token.startswith("##")]] = True
+    return marks
+
+
 class BlockEncoder:
     """Encodes the words of blocks of lines as whole numbers, by any function of a word."""
 
