@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import sys
 
 from scripts.cloud.errors import CloudError, UsageError
@@ -36,6 +37,10 @@ EXIT_INTERRUPTED = 130
 
 def main(verb, *arguments):
     """Runs a verb and returns its exit status."""
+    # A terminal that is closed, or a polite kill, is like Ctrl-C: what is held is let go. nohup keeps its meaning.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     try:
         if verb not in MODULES:
             raise UsageError(f"{verb!r} is not a verb of the cloud; those are {' '.join(MODULES)}.")

@@ -24,7 +24,7 @@ def look(settings, gcloud):
             e.kind,
         ) from None
     if bucket is not None:
-        _check_region(settings, gcloud.region, bucket)
+        check_region(settings, gcloud.region, bucket)
     return bucket
 
 
@@ -35,7 +35,7 @@ def _matches(region, bucket):
     return region in (location, *places)
 
 
-def _check_region(settings, region, bucket):
+def check_region(settings, region, bucket):
     """Refuses a bucket that is in another region than the TPU, unless ALLOW_CROSS_REGION=1.
 
     Args:

@@ -25,7 +25,7 @@ class Found:
 
 def main(settings, gcloud):
     """Lists, asks, deletes, and lists again until nothing is left."""
-    found = _machines(gcloud) + _data(settings, gcloud)
+    found = _machines(gcloud) + data(settings, gcloud)
     if not found and not settings.dry_run:
         prompt.say(settings, "Nothing in the cloud carries this project's label: nothing to delete.")
         _tell_of_data(settings)
@@ -93,7 +93,7 @@ def _listed(query):
         raise
 
 
-def _data(settings, gcloud):
+def data(settings, gcloud):
     """On request the run's folder in the bucket, and the bucket if it is this project's and holds nothing else."""
     if not settings.delete_data or not settings.bucket:
         return []

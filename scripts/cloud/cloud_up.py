@@ -12,7 +12,7 @@ def main(settings, gcloud):
         _check_control_vm(settings, gcloud)
         node = None
     else:
-        node = _look_at_tpu(settings, gcloud)
+        node = look_at_tpu(settings, gcloud)
 
     plan = []
     if bucket is None:
@@ -50,7 +50,7 @@ def _check_control_vm(settings, gcloud):
         )
 
 
-def _look_at_tpu(settings, gcloud):
+def look_at_tpu(settings, gcloud):
     """The TPU VM as the API describes it, or None; refuses one that cannot be used."""
     node = gcloud.tpu_describe(assumed=None)
     if node is None:
@@ -95,6 +95,8 @@ def _bring_up(settings, gcloud, node):
             tpu.wait_in_queue(settings, gcloud)
         elif node is None:
             tpu.make(settings, gcloud)
+        elif state in tpu.COMING and tpu.queue_of(node) == settings.tpu_name:
+            tpu.wait_in_queue(settings, gcloud)
         elif state in tpu.GONE:
             tpu.remove(settings, gcloud)
             tpu.make(settings, gcloud)

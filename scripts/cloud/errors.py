@@ -46,7 +46,7 @@ _SIGNS = (
     ("capacity", ("RESOURCE_EXHAUSTED", r"code[\"']?: 8\b")),
     (
         "zone",
-        (r"(denied on|location|zone) '?[\w/-]*(locations|zones)/[\w-]+'?( \(or|\W*$)", "unknown zone"),
+        (r"permission denied on '(projects/[\w-]+/)?(locations|zones)/", "unknown zone"),
         (r"location [\w-]+ (is )?not found", "invalid (zone|location)"),
     ),
     ("type", ("accelerator ?type.{0,80}(not found|not supported|invalid|unknown)", "invalid accelerator")),
@@ -127,6 +127,9 @@ def reason(stderr):
         return "no reason was given"
     start = next((i for i, line in enumerate(lines) if re.match(r"ERROR|\w*Exception\b|\w*Error\b", line)), -1)
     said = lines[start]
+    inner = re.search(r'"message": "((?:[^"\\]|\\.)*)"', stderr)  # of an operation, as JSON
+    if inner:
+        return inner[1].replace('\\"', '"').rstrip(".")
     if said.endswith(":") and start + 1 < len(lines):
         said += " " + lines[start + 1]
     return re.sub(r"^ERROR: (\([\w.-]+\) )?", "", said).rstrip(".")

@@ -26,8 +26,8 @@ class Ledger:
           now: seconds since 1970.
         """
         start = machine.started if machine.started is not None else now
-        entry = self._machines.setdefault(machine.identity, {"start": start, "price": machine.price})
-        entry["end"] = max(now, entry.get("end", start))
+        entry = self._machines.setdefault(machine.identity, {"start": start})
+        entry.update(price=machine.price, end=max(now, entry.get("end", start)))
 
     def save(self):
         """Writes it to the bucket."""

@@ -78,7 +78,7 @@ def _job(settings, job, is_fresh, now):
     state = (job or {}).get("state", "absent")
     if state == "absent":
         return [f"none yet; start one: {settings.command('pretrain')}"]
-    what = f"{job.get('verb', 'job')} {settings.run}: "
+    what = f"{job.get('verb', 'job')} of the run {settings.run}: "
     started = machine.seconds(job.get("started") or "")
     if state in ("running", "stopping"):
         what += state if started is None else f"{state} for {duration(now - started)}"

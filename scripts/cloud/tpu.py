@@ -126,10 +126,17 @@ def wait_in_queue(settings, gcloud):
 
 
 def remove(settings, gcloud):
-    """Deletes the TPU VM, and the queued resource of its name, which would keep the name and the quota."""
-    if settings.queued:
-        gcloud.queued_delete()
-    gcloud.tpu_delete()
+    """Deletes the TPU VM, and the queued resource that it came from, which would keep the name and the quota."""
+    queue = queue_of(gcloud.tpu_describe()) or (settings.tpu_name if settings.queued else "")
+    if queue:
+        gcloud.queued_delete(queue)
+    else:
+        gcloud.tpu_delete()
+
+
+def queue_of(node):
+    """Name of the queued resource that a TPU VM comes from; empty if there is none."""
+    return ((node or {}).get("queuedResource") or "").rpartition("/")[2]
 
 
 def _queue(settings, gcloud):

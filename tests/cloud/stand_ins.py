@@ -118,9 +118,9 @@ class Cloud(Storage):
         nodes = self.state()["nodes"]
         return next((node for full_name, node in nodes.items() if full_name.endswith(f"/nodes/{name}")), None)
 
-    def make_bucket(self, location="us-central1"):
+    def make_bucket(self, location="us-central1", **more):
         """Makes the bucket."""
-        self._ask("/storage/v1/b?project=my-project", {"name": self.bucket, "location": location})
+        self._ask("/storage/v1/b?project=my-project", {"name": self.bucket, "location": location, **more})
 
     def set(self, **settings):
         """Changes what `google_apis.Cloud` lists under "Settings"."""
