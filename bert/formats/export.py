@@ -54,10 +54,9 @@ def write(folder, form, model):
     check(folder, form)
     mark = {"format": form, "from": model.path, "kind": model.kind, "fingerprint": _fingerprint(form, model)}
     mark_file = os.path.join(folder, MARK_FILE)
-    if files.exists(mark_file):
-        if files.read_json_object(mark_file).get("fingerprint") == mark["fingerprint"]:
-            logging.info("%s: written before", folder)
-            return
+    if files.exists(mark_file) and files.read_json_object(mark_file).get("fingerprint") == mark["fingerprint"]:
+        logging.info("%s: written before", folder)
+        return
     # An earlier export stays until the new one is whole.
     partial = f"{folder.rstrip('/')}.partial"
     if tf.io.gfile.exists(partial):
