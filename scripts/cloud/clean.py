@@ -7,8 +7,8 @@ never touched. Data stay unless DELETE_DATA=1.
 import dataclasses
 from typing import Callable
 
-from scripts.cloud import prompt, tpu
-from scripts.cloud.errors import CloudError
+from scripts.cloud import prompt, tpu, vertex
+from scripts.cloud.errors import CloudError, UsageError
 
 # A machine takes a minute or two to go.
 _LOOKS = 20
@@ -80,7 +80,23 @@ def _machines(gcloud):
                     lambda name=name, zone=zone: gcloud.instance_delete(name, zone),
                 )
             )
+    for job in _jobs(gcloud):
+        name = job["name"]
+        found.append(
+            Found(
+                f"job {job.get('displayName', name)} of Vertex AI, {job.get('state', 'UNKNOWN')}{_whose(job)}",
+                lambda name=name: gcloud.custom_job_end(name),
+            )
+        )
     return found
+
+
+def _jobs(gcloud):
+    """The jobs of Vertex AI that have not ended, in the region of the zone; none where no zone is given."""
+    try:
+        return [job for job in _listed(gcloud.custom_jobs) if vertex.is_active(job)]
+    except UsageError:
+        return []
 
 
 def _listed(query):

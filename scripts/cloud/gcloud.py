@@ -394,6 +394,10 @@ class Gcloud:
         """The command line that ends a custom job."""
         return ["gcloud", "ai", "custom-jobs", "cancel", name, *self._project()]
 
+    def custom_job_end(self, name):
+        """Ends a custom job; one that is already gone is no failure."""
+        self._remove([*self.custom_job_cancel(name), "--quiet"], f"ending the job {name}")
+
     # The project.
 
     def services(self, assumed=()):

@@ -41,12 +41,17 @@ def main(settings, gcloud):
     active = [
         job
         for job in gcloud.custom_jobs()
-        if job.get("labels", {}).get("run") == settings.labels["run"] and job.get("state") not in _ENDED
+        if job.get("labels", {}).get("run") == settings.labels["run"] and is_active(job)
     ]
     if active:
         prompt.say(settings, f"A job of the run {settings.run} is {_state(active[0])} already.")
         return _follow(settings, gcloud, active[0]["name"], since=_minutes_ago(10))
     return _follow(settings, gcloud, _submit(settings, gcloud, old))
+
+
+def is_active(job):
+    """Whether a job, as the API describes it, has not ended."""
+    return job.get("state") not in _ENDED
 
 
 def _read_old(settings, gcloud):
@@ -217,7 +222,7 @@ def _follow(settings, gcloud, name, since=""):
             found = gcloud.custom_job_describe(name)
             if found is None:
                 raise CloudError(f"the job {name} does not exist any more.")
-            ended = found.get("state") in _ENDED
+            ended = not is_active(found)
             if ended:
                 gcloud.shell.sleep(_LAG_SECONDS)
             for entry in gcloud.custom_job_log(name, since):

@@ -19,8 +19,16 @@ def test_all_with_the_label_goes_and_nothing_without_it(cloud, gcloud, quick, ca
     other = ["gcloud", "compute", "tpus", "tpu-vm", "create", "theirs", "--accelerator-type=v3-8"]
     other += ["--version=tpu-vm-tf-2.15.1-se", "--labels=managed-by=somebody", "--quiet"]
     subprocess.run(other, env=cloud.env, check=True, capture_output=True)
+    parent = "projects/my-project/locations/us-central1/customJobs"
+    jobs = {
+        f"{parent}/{i}": {"name": f"{parent}/{i}", "state": "JOB_STATE_RUNNING", "labels": {"managed-by": owner}}
+        for i, owner in enumerate(("bert-on-tpu", "somebody"))
+    }
+    cloud.set(jobs=jobs, job_states=["JOB_STATE_RUNNING"])
     google = gcloud("clean-cloud", YES="1", DELETE_DATA="1")
     clean.main(google.settings, google)
+    states = [job["state"] for job in cloud.state()["jobs"].values()]
+    assert states == ["JOB_STATE_CANCELLED", "JOB_STATE_RUNNING"]
     assert [name.rpartition("/")[2] for name in cloud.state()["nodes"]] == ["theirs"]
     # Data go on request, but the bucket does not carry the label.
     assert cloud.names() == []
