@@ -5,6 +5,7 @@ import os
 from absl import flags
 
 from bert import configs, files, tokenization, training_flags
+from bert.data import batching
 from bert.errors import InputError
 from bert.training import checkpoint_formats, checkpoints, finetuning, preflight
 from bert.training.trainer import Schedule, Stretch
@@ -36,6 +37,12 @@ def define():
     flags.DEFINE_float(
         "warmup_proportion", 0.1, "Share of the steps in which the rate rises.", lower_bound=0.0, upper_bound=1.0
     )
+    flags.DEFINE_bool(
+        "bucket_by_length",
+        None,
+        "Whether batches are made of examples of similar length, and cut to the longest. Not on a TPU.",
+    )
+    flags.DEFINE_bool("pack_sequences", None, "Whether several examples are put into one row of max_seq_length.")
 
 
 def find_model(values, vocab_wanted=True):
@@ -100,6 +107,32 @@ def init_checkpoint(values, init, shapes):
         f"{'--init_checkpoint has no classifier' if init else 'there is no --init_checkpoint'}: nothing is trained "
         "that could be evaluated. Give --do_train too, or the --output_dir of a training."
     )
+
+
+def choose_batching(values, device, by_default):
+    """How examples are to lie in batches.
+
+    Args:
+      values: the parsed flags.
+      device: a `bert.training.devices.Device`.
+      by_default: whether, if no flag says so, padding is avoided in the way that suits the device.
+
+    Returns:
+      A kind of `bert.data.batching`.
+
+    Raises:
+      InputError: both ways are asked for, or one that the device has not.
+    """
+    if values.bucket_by_length and values.pack_sequences:
+        raise InputError("--bucket_by_length and --pack_sequences are two ways to the same end: give one of them.")
+    if values.bucket_by_length and device.use_tpu:
+        raise InputError("--bucket_by_length: the shapes of a TPU's batches cannot change. Give --pack_sequences.")
+    kind, flag = (batching.PACKED, "pack_sequences") if device.use_tpu else (batching.BUCKETED, "bucket_by_length")
+    if values.pack_sequences:
+        return batching.PACKED
+    if values[flag].value is None:
+        return kind if by_default else batching.PADDED
+    return kind if values[flag].value else batching.PADDED
 
 
 def schedule(values, count):

@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
 from bert import files, finetuning_flags, program, task_flags, tokenization, training_flags
-from bert.data import records
+from bert.data import finetuning_input, records
 from bert.errors import InputError
 from bert.tasks import details, features, prepared, results, task
 from bert.training import (
@@ -73,7 +73,7 @@ class Part:
     """A part of a split: its name, its records, and the file of examples they are made from, if it is known."""
 
     name: str
-    data: finetuning.Data
+    data: finetuning_input.Data
     source: object = None
 
 
@@ -111,6 +111,7 @@ def _run(device, check):
     task_flags.check_settings(FLAGS.output_dir, settings)
     splits = splits or _make_records(of, vocab_file, do_lower_case)
 
+    batch_kind = finetuning_flags.choose_batching(FLAGS, device, by_default=True)
     head = finetuning.classifier(config, of.num_outputs, of.label_kind)
     shapes = finetuning.variable_shapes(config, head, _spec(of, max_seq_length))
     checkpoints.recover(FLAGS.output_dir, shapes)
@@ -123,6 +124,7 @@ def _run(device, check):
         config,
         device,
         head=head,
+        batch_kind=batch_kind,
         init_checkpoint=init_checkpoint,
         check=check,
         **training_flags.trainer_options(FLAGS),
@@ -227,7 +229,8 @@ def _make_records(of, vocab_file, do_lower_case):
             made = features.write(of, source, split, output, vocab_file, do_lower_case, FLAGS.max_seq_length)
             features.log_description(made, of, split, FLAGS.max_seq_length)
             spec = _spec(of, FLAGS.max_seq_length)
-            splits[split].append(Part(part, finetuning.Data((made.path,), (made.count,), spec, tuple(spec)), source))
+            data = finetuning_input.Data((made.path,), (made.count,), spec, tuple(spec))
+            splits[split].append(Part(part, data, source))
     return splits
 
 
@@ -246,7 +249,7 @@ def _find_records(meta):
             if meta.has_sample_weights:
                 spec["weight"] = tf.FixedLenFeature([1], tf.float32)
             counts = tuple(records.count(path) for path in paths)
-            splits[split] = [Part("", finetuning.Data(tuple(paths), counts, spec, names))]
+            splits[split] = [Part("", finetuning_input.Data(tuple(paths), counts, spec, names))]
     return splits
 
 
@@ -296,6 +299,8 @@ def _train(trainer, schedule, of, splits, record):
     if metrics:
         rate = metrics.pop("examples_per_second")
         summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
+    if trainer.training_fill:
+        summary["batches"] = trainer.training_fill.summary()
     return summary
 
 

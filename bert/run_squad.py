@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
 from bert import files, finetuning_flags, program, tokenization, training_flags
-from bert.data import records
+from bert.data import finetuning_input, records
 from bert.errors import InputError
 from bert.tasks import features, squad, squad_metrics
 from bert.training import checkpoints, finetuning, locking, preflight, run_record
@@ -73,6 +73,7 @@ def _run(device, check):
     given = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
     do_lower_case = features.check_case(tokenization.load_vocab(vocab_file), vocab_file, given)
     encoder = squad.Encoder(vocab_file, do_lower_case, FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length)
+    batch_kind = finetuning_flags.choose_batching(FLAGS, device, by_default=False)
     head = finetuning.span_finder(config)
     shapes = finetuning.variable_shapes(config, head, _spec(training=True))
     # The loss does not depend on the pooler, so that the optimizer keeps nothing for it.
@@ -84,6 +85,7 @@ def _run(device, check):
         config,
         device,
         head=head,
+        batch_kind=batch_kind,
         init_checkpoint=init_checkpoint,
         check=check,
         **training_flags.trainer_options(FLAGS),
@@ -107,6 +109,8 @@ def _run(device, check):
             if metrics:
                 rate = metrics.pop("examples_per_second")
                 summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
+            if trainer.training_fill:
+                summary["batches"] = trainer.training_fill.summary()
         if FLAGS.do_predict:
             results = _answer(trainer, encoder, do_lower_case)
             if results:
@@ -143,7 +147,7 @@ def _find_files():
 class _TrainingData:
     """Training records, and the number of questions, of which the original computes the number of steps."""
 
-    data: finetuning.Data
+    data: finetuning_input.Data
     questions: int
 
 
@@ -163,7 +167,7 @@ def _training_data(encoder):
         raise InputError(f"--train_file={FLAGS.train_file}: no answer is found in its paragraph.")
     logging.info("train: %d questions in %d windows", len(questions), count)
     spec = _spec(training=True)
-    return _TrainingData(finetuning.Data((output,), (count,), spec, tuple(spec)), len(questions))
+    return _TrainingData(finetuning_input.Data((output,), (count,), spec, tuple(spec)), len(questions))
 
 
 def _answer(trainer, encoder, do_lower_case):
@@ -173,7 +177,7 @@ def _answer(trainer, encoder, do_lower_case):
     output = os.path.join(FLAGS.output_dir, "eval.tf_record")
     encoder.write(windows, output, training=False)
     spec = _spec(training=False)
-    data = finetuning.Data((output,), (records.count(output),), spec, tuple(spec))
+    data = finetuning_input.Data((output,), (records.count(output),), spec, tuple(spec))
     checkpoint, step = checkpoints.latest(FLAGS.output_dir)
     logging.info(
         "answering %d questions in %d windows with %s",

@@ -23,6 +23,7 @@ import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
 from bert import files, finetuning_flags, program, tokenization, training_flags
+from bert.data import finetuning_input
 from bert.errors import InputError
 from bert.tasks import features, results, tagging
 from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_folder, run_record
@@ -54,7 +55,7 @@ class Split:
     path: str
     sentences: list
     windows: list
-    data: finetuning.Data
+    data: finetuning_input.Data
 
 
 def main():
@@ -99,6 +100,7 @@ def _run(device, check):
         config,
         device,
         head=head,
+        batch_kind=finetuning_flags.choose_batching(FLAGS, device, by_default=True),
         init_checkpoint=init_checkpoint,
         check=check,
         **training_flags.trainer_options(FLAGS),
@@ -137,6 +139,8 @@ def _run(device, check):
             if metrics:
                 rate = metrics.pop("examples_per_second")
                 summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
+            if trainer.training_fill:
+                summary["batches"] = trainer.training_fill.summary()
         if FLAGS.do_eval:
             shown = {}
             summary["eval_metrics"] = _evaluate(trainer, splits["dev"], tags, entities, shown)
@@ -191,7 +195,7 @@ def _make_records(split, sentences, encoder):
     windows = list(encoder.windows(sentences))
     count = encoder.write(windows, path)
     spec = _spec()
-    return Split(path, sentences, windows, finetuning.Data((path,), (count,), spec, tuple(spec)))
+    return Split(path, sentences, windows, finetuning_input.Data((path,), (count,), spec, tuple(spec)))
 
 
 def _describe(split, found):

@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow.compat.v1 as tf
 
-from bert import optimization, stateless
+from bert import modeling, optimization, stateless
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,9 @@ def gradients(build, features, num_micro_batches, of):
         loss, metrics = build(features)
         return loss, metrics, optimization.dense_gradients(loss)
     parts = {
-        name: tf.reshape(value, [num_micro_batches, value.shape[0] // num_micro_batches, *value.shape[1:]])
+        name: tf.reshape(
+            value, [num_micro_batches, value.shape[0] // num_micro_batches, *modeling.get_shape_list(value)[1:]]
+        )
         for name, value in features.items()
     }  # [micro-batches, micro-batch, ...] each
 

@@ -8,41 +8,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from bert import files, heads, modeling
-from bert.data import input_pipeline
+from bert import heads, modeling
+from bert.data import batching, finetuning_input
 from bert.errors import InputError
 from bert.training import checkpoints, trainer
+from bert.training.example_encoder import EncodedExamples
 
-# A training set is shuffled as a whole if its records take no more than this.
-_SHUFFLED_BYTES = 1 << 30
 _REPORT_SECONDS = 30.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Data:
-    """Record files to train on, or to evaluate or predict.
-
-    Attributes:
-      files: paths.
-      counts: number of records in each.
-      spec: dict from the features' names to `tf.FixedLenFeature`.
-      feature_names: the features as the files spell them.
-    """
-
-    files: tuple
-    counts: tuple
-    spec: dict
-    feature_names: tuple
-
-    @property
-    def count(self):
-        """Number of records in all files."""
-        return sum(self.counts)
-
-    @property
-    def max_seq_length(self):
-        """Tokens in a record."""
-        return self.spec["input_ids"].shape[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +49,7 @@ def classifier(config, num_outputs, label_kind):
         "regression" (the output itself, squared error).
 
     Returns:
-      A function of a `BertModel`, a dict of features, and whether this is a training, to a `HeadOutput`. Outputs
+      A function of an `EncodedExamples`, a dict of features, and whether this is a training, to a `HeadOutput`. Outputs
       are "probabilities", float [batch, outputs], and "label_ids", as in the features.
     """
 
@@ -117,12 +89,16 @@ def span_finder(config):
 
     Returns:
       A function as of `classifier`. Outputs are "start_logits" and "end_logits", float [batch, seq]. Without
-      "start_positions" and "end_positions" among the features, losses are 0.
+      "start_positions" and "end_positions" among the features, losses are 0. In padded batches places of padding have
+      a part in the loss, as in the original; in others, which have no outputs for them, they have none.
     """
 
     def build(model, features, is_training):
         del is_training
         start_logits, end_logits = heads.span_logits(model.get_sequence_output())  # [batch, seq] each
+        if model.token_mask is not None:
+            masked = (1.0 - tf.cast(model.token_mask, tf.float32)) * modeling.MASKED_SCORE  # [batch, seq]
+            start_logits, end_logits = start_logits + masked, end_logits + masked
         losses = tf.zeros_like(start_logits[:, 0])  # [batch]
         if "start_positions" in features:
             for of, name in ((start_logits, "start_positions"), (end_logits, "end_positions")):
@@ -173,71 +149,7 @@ def variable_shapes(config, head, spec):
 
 
 def _build(config, head, features, is_training, **model_options):
-    model = modeling.BertModel(
-        config=config,
-        is_training=is_training,
-        input_ids=features["input_ids"],  # [batch, seq]
-        input_mask=features["input_mask"],  # [batch, seq]
-        token_type_ids=features["segment_ids"],  # [batch, seq]
-        **model_options,
-    )
-    return head(model, features, is_training)
-
-
-def _training_input_fn(data, seed, batch_size):
-    """Input function that yields every record once in each epoch, in an order that seed and epoch decide.
-
-    The position follows from the global step. The records are shuffled as a whole, or, if they take too much memory,
-    within a window: they may well be sorted by label.
-    """
-    record_bytes = sum(map(files.size, data.files)) / data.count
-    window = max(1, min(data.count, int(_SHUFFLED_BYTES / record_bytes)))
-
-    def examples(position):
-        first_epoch = position // data.count
-
-        def epoch_examples(epoch):
-            key = tf.random.stateless_uniform([], seed=tf.stack([seed, epoch]), maxval=2**31 - 1, dtype=tf.int64)
-            dataset = tf.data.TFRecordDataset(list(data.files))
-            dataset = dataset.shuffle(window, seed=key, reshuffle_each_iteration=False)
-            return dataset.skip(tf.where(tf.equal(epoch, first_epoch), position % data.count, tf.zeros([], tf.int64)))
-
-        return tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch_examples)
-
-    def input_fn(params):
-        host, num_hosts = 0, 1
-        if params.get("context") is not None:
-            _, host, num_hosts, _ = params["context"].current_input_fn_deployment()
-        # Read from the restored variable when the iterator is made, so that a session that is made anew inside one
-        # process continues at the right example too.
-        step = tf.cast(tf.train.get_or_create_global_step().read_value(), tf.int64)
-        dataset = tf.data.Dataset.from_tensors(step * batch_size).flat_map(examples).shard(num_hosts, host)
-        dataset = dataset.batch(params["batch_size"], drop_remainder=True)
-        dataset = dataset.map(lambda batch: input_pipeline.parse_batch(batch, data.spec, data.feature_names))
-        options = tf.data.Options()
-        options.deterministic = True
-        return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
-
-    return input_fn
-
-
-def _prediction_input_fn(data):
-    """Input function that yields every record once, in order; the last batch is filled up with zeros."""
-
-    def input_fn(params):
-        batch_size = params["batch_size"]
-
-        def parse_and_fill(serialized):
-            filled = {}
-            for name, value in input_pipeline.parse_batch(serialized, data.spec, data.feature_names).items():
-                value = tf.pad(value, [[0, batch_size - tf.shape(serialized)[0]], [0, 0]])
-                filled[name] = tf.ensure_shape(value, [batch_size, value.shape[1]])
-            return filled
-
-        dataset = tf.data.TFRecordDataset(list(data.files)).batch(batch_size)
-        return dataset.map(parse_and_fill).prefetch(tf.data.AUTOTUNE)
-
-    return input_fn
+    return head(EncodedExamples(features, config, is_training, **model_options), features, is_training)
 
 
 @dataclasses.dataclass
@@ -246,15 +158,19 @@ class Finetuner(trainer.Trainer):
 
     Attributes:
       head: function as `classifier` returns it.
+      batch_kind: how examples lie in batches, a kind of `bert.data.batching`.
+      training_fill: the `batching.Fill` of the newest training; None if batches were padded.
     """
 
     head: Optional[Callable] = None
+    batch_kind: str = batching.PADDED
+    training_fill: Optional[batching.Fill] = dataclasses.field(default=None, init=False)
 
     def train(self, data, schedule, record=None, course=None, evaluate=None, eval_every=None):
         """Trains from the newest checkpoint on.
 
         Args:
-          data: a `Data`.
+          data: a `finetuning_input.Data`.
           schedule: a `trainer.Schedule`.
           record, course, eval_every: as of `trainer.Trainer`.
           evaluate: if there is a course, a function that evaluates the newest checkpoint and returns its results.
@@ -262,7 +178,20 @@ class Finetuner(trainer.Trainer):
         Returns:
           A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
         """
-        input_fn = _training_input_fn(data, self.seed, schedule.train_batch_size)
+
+        def on_fill(fill):
+            self.training_fill = fill
+            _log_fill("training", fill)
+
+        input_fn = finetuning_input.training_input_fn(
+            data,
+            self.seed,
+            schedule.train_batch_size,
+            schedule.num_train_steps,
+            self.batch_kind,
+            schedule.num_accumulation_steps,
+            on_fill,
+        )
         stretch = trainer.Stretch(0, schedule.num_train_steps, schedule, data.spec, input_fn, evaluate)
         return self._train_stretches([stretch], record, course, eval_every)
 
@@ -270,25 +199,31 @@ class Finetuner(trainer.Trainer):
         """Computes the outputs of all examples with the newest checkpoint, or, if there is none, the initial one.
 
         Args:
-          data: a `Data`.
+          data: a `finetuning_input.Data`.
           batch_size: examples in a step, over all replicas.
 
         Returns:
           A dict of arrays [examples, ...] in the order of the records: the head's outputs, and "loss".
         """
         predictor = self._estimator(self.prediction_model_fn(), predict_batch_size=batch_size)
-        batches = predictor.predict(_prediction_input_fn(data), yield_single_examples=False)
-        columns, done, reported = {}, 0, time.monotonic()
-        for batch in batches:
+        input_fn = finetuning_input.prediction_input_fn(
+            data, self.batch_kind, lambda fill: _log_fill("evaluation or prediction", fill)
+        )
+        columns, is_done, reported = {}, np.zeros(data.count, bool), time.monotonic()
+        for batch in predictor.predict(input_fn, yield_single_examples=False):
+            index = batch.pop("index")[:, 0]  # [batch]
+            is_real = (index >= 0) & (index < data.count)
             for name, values in batch.items():
-                columns.setdefault(name, []).append(values)
-            done += len(values)
+                if name not in columns:
+                    columns[name] = np.empty((data.count, *values.shape[1:]), values.dtype)
+                columns[name][index[is_real]] = values[is_real]
+            is_done[index[is_real]] = True
             if time.monotonic() - reported > _REPORT_SECONDS:
                 reported = time.monotonic()
-                logging.info("%d of %d examples", min(done, data.count), data.count)
-        if done < data.count:
-            raise InputError(f"{data.files[0]}: {done} records were read, but there should be {data.count}.")
-        return {name: np.concatenate(values)[: data.count] for name, values in columns.items()}
+                logging.info("%d of %d examples", is_done.sum(), data.count)
+        if not is_done.all():
+            raise InputError(f"{data.files[0]}: {is_done.sum()} records were read, but there should be {data.count}.")
+        return columns
 
     def loss_builder(self, batch, num_micro_batches=1):
         """As of `trainer.Trainer`."""
@@ -308,7 +243,7 @@ class Finetuner(trainer.Trainer):
             result = self._build(features, is_training=False)
             return tf.estimator.tpu.TPUEstimatorSpec(
                 mode=mode,
-                predictions={**result.outputs, "loss": result.losses},
+                predictions={**result.outputs, "loss": result.losses, "index": features["index"]},
                 scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint),
             )
 
@@ -316,3 +251,13 @@ class Finetuner(trainer.Trainer):
 
     def _build(self, features, is_training):
         return _build(self.config, self.head, features, is_training, **self.model_options)
+
+
+def _log_fill(what, fill):
+    logging.info(
+        "%s: %s batches; tokens are in %.1f %% of their places, instead of %.1f %%",
+        what,
+        fill.kind,
+        100 * fill.share,
+        100 * fill.padded_share,
+    )
