@@ -90,6 +90,8 @@ def start(settings, gcloud):
         gcloud.storage_write(url, json.dumps(request, indent=1) + "\n")
     else:
         request = json.loads(gcloud.storage_cat(url) or "null")
+        if settings.dry_run:
+            request = {"verb": "pretrain", "variables": settings.program, "out": settings.out, "code": "CODE"}
         if request is None:
             raise UsageError(f"nothing was ever started in the run {settings.run}: make pretrain or finetune first.")
     sync.set_up(settings, gcloud, request["code"])
