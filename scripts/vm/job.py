@@ -328,26 +328,37 @@ def first_position(job, arguments):
     """Where in the log to begin."""
     if arguments.offset is not None:
         return arguments.offset
-    position, starts = 0, []
-    earliest = now(-arguments.since) if arguments.since else ""
+    earliest = datetime.datetime.now() - datetime.timedelta(seconds=arguments.since) if arguments.since else None
+    position, starts, moment = 0, [], datetime.datetime.min
     for line in lines_from(job.log_file, 0, with_rest=True):
-        if not earliest or (line_time(line) or "") >= earliest:
+        moment = time_of(line, moment)
+        if earliest is None or moment >= earliest:
             starts.append(position)
-            earliest = ""
         position += len(line)
     if arguments.lines:
         starts = starts[-arguments.lines :]
     return starts[0] if starts else position
 
 
-def line_time(line):
-    """When a line was logged, in the form of `now`; None if it does not say."""
-    match = re.match(rb"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)", line)
+def time_of(line, before):
+    """When a line of the log was written, in local time without a zone.
+
+    Args:
+      line: bytes.
+      before: when the line before it was. Most lines tell only the time of day, some tell nothing.
+    """
+    match = re.match(rb"=== .*(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z", line)
     if match:
-        local = datetime.datetime(datetime.date.today().year, *(int(part) for part in match.groups()))
-        return local.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    match = re.match(rb"=== .*(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)", line)
-    return match[1].decode() if match else None
+        moment = datetime.datetime.fromisoformat(match[1].decode()).replace(tzinfo=datetime.timezone.utc)
+        return moment.astimezone().replace(tzinfo=None)
+    match = re.match(rb"(\d\d):(\d\d):(\d\d) ", line)
+    if not match or before == datetime.datetime.min:
+        return before
+    moment = datetime.datetime.combine(before.date(), datetime.time(*(int(part) for part in match.groups())))
+    # Past midnight; but several threads write, so a line may be a little older than the one before it.
+    if moment < before - datetime.timedelta(minutes=1):
+        moment += datetime.timedelta(days=1)
+    return moment
 
 
 def stop(job, arguments):
