@@ -77,6 +77,14 @@ predict: $(HERE) ## Predict the test set with the model of finetune: TASK=mrpc D
 tensorboard: $(HERE) ## Show the curves of a run in a browser
 	@scripts/tensorboard.sh
 
+.PHONY: features
+features: $(HERE) ## Compute vectors of text: INIT=folder CORPUS=text.txt OUT=vectors.jsonl, .npy or .npz
+	@scripts/features.sh
+
+.PHONY: export
+export: setup ## Write a SavedModel and a Hugging Face folder of a trained model: RUN=mrpc, or INIT=folder OUT=folder
+	@scripts/export.sh
+
 .PHONY: convert
 convert: setup ## Convert a checkpoint to the original's form: INIT=folder OUT=folder
 	@scripts/convert.sh

@@ -12,7 +12,7 @@ Variables (on the command line, in the environment, or in config.mk)
   EVAL_CORPUS  text files to evaluate on                            (documents held out of CORPUS)
   VOCAB        vocab.txt                                            (trained from CORPUS)
   CONFIG       model shape: a name such as bert-mini, or a bert_config.json   (the recipe's)
-  INIT         checkpoint to start from: TensorFlow 1, or a Hugging Face folder
+  INIT         checkpoint to start from: TensorFlow 1 or 2, a SavedModel, or a Hugging Face folder
   TASK DATA_DIR             fine-tuning task (cola sst-2 mrpc sts-b qqp mnli qnli rte wnli ax xnli tsv squad
                             tagging), and the folder with its files
   STEPS EPOCHS BATCH SEQ LR SEED   override the recipe or the usual

@@ -48,6 +48,11 @@ training_flags() {
   flag max_seq_length "${SEQ:-}"
   flag learning_rate "${LR:-}"
   flag seed "${SEED:-}"
+  device_flags
+}
+
+# Appends the flags that say where to compute.
+device_flags() {
   # The machines of a rehearsal say so, and have no TPU: see scripts/rehearse.sh.
   if [[ ${REHEARSAL_DEVICE:-} == cpu ]]; then
     flag use_tpu false

@@ -41,6 +41,7 @@ def read(path):
     Raises:
       InputError: there is no checkpoint of a known form, or it is damaged.
     """
+    _check_is_path(path)
     folder = os.path.dirname(path) if os.path.basename(path) in hugging_face.WEIGHTS_FILES else path
     prefix = _find_prefix(path)
     if hugging_face.find_weights(folder):
@@ -72,6 +73,7 @@ def find_tf1(path):
       path: a prefix; or a folder, of which the newest checkpoint is taken (as its file "checkpoint" says), or
         bert_model.ckpt, or its only checkpoint.
     """
+    _check_is_path(path)
     prefix = _find_prefix(path)
     return None if prefix is None or keras_objects.is_keras(_names(prefix)) else prefix
 
@@ -151,9 +153,12 @@ def _find_prefix(path):
     return os.path.join(path, found[0]) if len(found) == 1 else None
 
 
-def _nothing_found(path):
+def _check_is_path(path):
     if path.startswith(("http://", "https://")):
-        return f"{path}: models are not downloaded. Download and unpack it, and name the folder."
+        raise InputError(f"{path}: models are not downloaded. Download and unpack it, and name the folder.")
+
+
+def _nothing_found(path):
     names = files.list_folder(path)
     return (
         f"{path}: no checkpoint found there{' (it has ' + ', '.join(names[:8]) + ')' if names else ''}. Name a "

@@ -17,6 +17,7 @@ SCRIPTS = {
     "eval": ["scripts/pretrain.sh", "eval"],
     "finetune": ["scripts/finetune.sh"],
     "predict": ["scripts/finetune.sh", "predict"],
+    "features": ["scripts/features.sh"],
 }
 # The file in the output folder that a verb leaves when it is done.
 RESULTS = {"pretrain": "eval_results.txt", "eval": "eval_results.txt", "finetune": "eval_results.txt"}
