@@ -22,6 +22,8 @@ os.environ.update(
     TPU_WORKER_HOSTNAMES="localhost",
     TPU_WORKER_ID="0",
     TPU_MIN_LOG_LEVEL="3",
+    # There is no TPU for two processes to quarrel about.
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",
 )
 
 import numpy as np
