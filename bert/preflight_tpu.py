@@ -112,7 +112,8 @@ def _compile(trainer, stretch, of_slice):
     _print(
         f"  a step of a core: {compiled.flops:.3e} FLOPs, {compiled.bytes:.3e} bytes\n"
         f"  a step takes: by compute alone {_ms(time.compute)}, by memory alone {_ms(time.memory)}, {by_compiler}"
-        f"sums over {cores:,} cores {_ms(time.sums)}; expected {_ms(time.expected)}\n"
+        f"sums over {cores:,} cores {_ms(time.sums)}; expected, at the {100 * tpu_estimates.EFFICIENCY:.0f} % that "
+        f"published trainings reach of that, {_ms(time.expected)}\n"
         f"  expected: {batch / time.expected:,.0f} examples/s, {100 * time.compute / time.expected:.0f} % of the peak; "
         f"at most {batch / time.compute:,.0f} examples/s"
     )
