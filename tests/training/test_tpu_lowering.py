@@ -54,6 +54,8 @@ def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32):
         spec.update({name: tf.FixedLenFeature([1], tf.int64) for name in labels})
         head = finetuning.classifier(config(), 3, "single") if program == "classifier" else None
         model = finetuning.Finetuner(config(), TPU, head=head or finetuning.span_finder(config()), **options)
+        if mode == PREDICT:
+            spec["index"] = tf.FixedLenFeature([1], tf.int64)
     if mode == TRAIN:
         return model.training_model_fn(trainer.Stretch(0, 100, schedule, spec, None)), spec
     return (model.evaluation_model_fn() if mode == EVAL else model.prediction_model_fn()), spec
