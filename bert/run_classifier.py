@@ -26,6 +26,7 @@ from absl import flags, logging
 from bert import files, finetuning_flags, program, task_flags, tokenization, training_flags
 from bert.data import finetuning_input, records
 from bert.errors import InputError
+from bert.formats import export, trained
 from bert.tasks import details, features, prepared, results, task
 from bert.training import (
     checkpoint_formats,
@@ -51,13 +52,20 @@ flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step, ove
 training_flags.define_evaluation(None, "Metric by which checkpoints are compared. Default: the task's.")
 
 # The TF 2 model garden's flags.
-flags.DEFINE_enum("mode", None, ["train_and_eval", "predict"], "Instead of --do_train, --do_eval, --do_predict.")
+flags.DEFINE_enum(
+    "mode", None, ["train_and_eval", "predict", "export_only"], "Instead of --do_train, --do_eval, --do_predict."
+)
 flags.DEFINE_string("input_meta_data_path", None, "Meta data of records made by bert.create_finetuning_data.")
 flags.DEFINE_string("train_data_path", None, "Comma-separated globs of training records.")
 flags.DEFINE_string("eval_data_path", None, "Comma-separated globs of records to evaluate or predict.")
 flags.DEFINE_integer("train_data_size", None, "Use so many training records per epoch, instead of all.", lower_bound=1)
 flags.DEFINE_integer("num_eval_per_epoch", None, "Evaluations per epoch of training.", lower_bound=1)
 flags.DEFINE_string("predict_checkpoint_path", None, "Checkpoint to predict with. Default: the newest in output_dir.")
+flags.DEFINE_string(
+    "model_export_path",
+    None,
+    "Folder for a SavedModel of the newest checkpoint: after a training, or with --mode=export_only instead of one.",
+)
 flags.DEFINE_enum(
     "distribution_strategy",
     None,
@@ -81,11 +89,18 @@ def main():
     """Checks everything that can be checked, then trains, evaluates and predicts."""
     _apply_mode()
     _check_flags()
+    if FLAGS.model_export_path:
+        export.check(FLAGS.model_export_path, export.SAVED_MODEL)
+    if FLAGS.mode == "export_only":
+        _export()
+        return
     # Text is read by this program, records and checkpoints by the TPU.
     paths = ("output_dir", "init_checkpoint", "predict_checkpoint_path", "train_data_path", "eval_data_path")
     device = training_flags.choose_training_device(FLAGS, paths)
     with locking.hold(FLAGS.output_dir) as check:
         _run(device, check)
+        if FLAGS.model_export_path and FLAGS.do_train:
+            _export()
     logging.info("done: %s", FLAGS.output_dir)
 
 
@@ -172,6 +187,11 @@ def tpu_plan(device):
     )
 
 
+def _export():
+    model = trained.read(FLAGS.output_dir, vocab_file=FLAGS.vocab_file)
+    export.write(FLAGS.model_export_path, export.SAVED_MODEL, model)
+
+
 def _apply_mode():
     """Sets the flags that the model garden's stand for."""
     if FLAGS.mode == "predict":
@@ -194,6 +214,10 @@ def _apply_mode():
 def _check_flags():
     if not FLAGS.output_dir:
         raise InputError("--output_dir (or --model_dir) is needed.")
+    if FLAGS.mode == "export_only":
+        if not FLAGS.model_export_path:
+            raise InputError("--mode=export_only: --model_export_path is needed, the folder to write.")
+        return
     if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
         raise InputError("Nothing to do: give --do_train, --do_eval or --do_predict, one or several.")
     if FLAGS.input_meta_data_path:
