@@ -149,6 +149,8 @@ class Watch:
                 if self._is_over_limit():
                     return self._stop_everything()
                 action, why = decide(sight, self._settings.hang_minutes * 60)
+                if self._settings.dry_run:
+                    action, why = "recreate", "as if it were PREEMPTED"
                 if action == "restart" and self._hung and _runs(sight):
                     action = "recreate"  # a restart has not helped
                 self._say(f"{action}: {why}" if why else self._progress(sight))
