@@ -24,4 +24,5 @@ Variables (on the command line, in the environment, or in config.mk)
   ARGS         further flags of the program, as they are
   DRY_RUN=1    print the commands, run none
   YES=1        answer yes before anything is spent or deleted
+Those that only the verbs of the cloud have are in docs/cloud.md.
 EOF

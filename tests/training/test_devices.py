@@ -78,7 +78,7 @@ def test_a_tpu_that_is_not_here_is_refused(environment):
 
 def test_dtypes_that_a_device_lacks(caplog):
     here = devices.choose(False)
-    with pytest.raises(InputError, match="--dtype=fp16: TPUs have no float16. Give --dtype=bf16"):
+    with pytest.raises(InputError, match=r"--dtype=fp16: TPUs have no float16\. Give --dtype=bf16"):
         devices.check_dtype(devices.Device(True, "TPU x"), "fp16")
     devices.check_dtype(devices.Device(True, "TPU x"), "bf16")
     devices.check_dtype(here, "fp32")
