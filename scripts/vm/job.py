@@ -37,6 +37,7 @@ import traceback
 
 EXIT_TROUBLE = 3
 _STOPPED = 75
+_FIRST_MIRROR_SECONDS = 5
 _MIRROR_SECONDS = 30
 _RECORD_BYTES = 4096
 
@@ -206,9 +207,10 @@ def note(log, text):
 
 def keep_mirrored(job, mirror, log, done):
     """Copies the log and the state to the bucket now and then, and once more when the job is done."""
-    trouble = None
+    trouble, seconds = None, _FIRST_MIRROR_SECONDS
     while True:
-        last = done.wait(_MIRROR_SECONDS)
+        last = done.wait(seconds)
+        seconds = _MIRROR_SECONDS
         for pause in (5, 20, 60, 0) if last else (0,):
             before, trouble = trouble, copy_to(job, mirror)
             if not trouble:

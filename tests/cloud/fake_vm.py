@@ -9,8 +9,8 @@ Killing a machine kills everything that was started on it and removes its folder
 through /proc: Linux only.
 
 The `ssh` in the folder bin must come first on the PATH of gcloud; it finds a machine by its address. It also provokes
-what networks do: a file `drop` in the folder, with the word `start`, `end` or a number of seconds, makes the next
-connection fail before, after, or in the middle of its command.
+what networks do: a file `drop-NAME` in the folder has the word `start`, `end` or a number of seconds, and a part of a
+command in a second line; the next connection with such a command fails before, after, or in the middle of it.
 """
 
 import contextlib
@@ -48,7 +48,14 @@ if [[ $port == none ]]; then
 else
   connect=({ssh} -o HostName=127.0.0.1 -o "Port=$port" "$@")
 fi
-drop=$(cat "$folder/drop" 2>/dev/null) && rm -f "$folder/drop"
+drop=
+for file in "$folder"/drop-*; do
+  if [[ -e $file && "$*" == *"$(tail -n 1 "$file")"* ]]; then
+    drop=$(head -n 1 "$file")
+    rm "$file"
+    break
+  fi
+done
 case $drop in
   '') exec "${{connect[@]}}" ;;
   start) ;;

@@ -73,9 +73,10 @@ class Storage:
         name = urllib.parse.quote(name, safe="")
         self._ask(f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={name}", content)
 
-    def _ask(self, path, content=None, method=None):
+    def _ask(self, path, content=None, method=None, host=None):
         data = content if isinstance(content, (bytes, type(None))) else json.dumps(content).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
+        headers = {"Content-Type": "application/json", **({"Host": host} if host else {})}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
         with NO_PROXY.open(request, timeout=10) as f:
             return json.loads(f.read() or b"null")
 
@@ -107,6 +108,8 @@ class Cloud(Storage):
 
     def reset(self):
         """Forgets everything and kills all machines."""
+        for drop in self.folder.glob("drop-*"):
+            drop.unlink()
         self._ask("/_sim/reset", b"")
 
     def buckets(self):
@@ -142,9 +145,21 @@ class Cloud(Storage):
         """Makes operations end in an error; `match` is searched for in "verb full-name"."""
         self._ask("/_sim/failures", {"match": match, "code": code, "message": message, "count": count})
 
-    def drop_ssh(self, when):
-        """Makes the next ssh connection fail: at the "start", at the "end", or after a number of seconds."""
-        (self.folder / "drop").write_text(str(when))
+    def drop_ssh(self, when, command=""):
+        """Makes an ssh connection fail.
+
+        Args:
+          when: at the "start", at the "end", or after a number of seconds.
+          command: part of the command whose next connection fails.
+        """
+        (self.folder / f"drop-{uuid.uuid4().hex}").write_text(f"{when}\n{command}\n")
+
+    def make_tpu(self, name="my-tpu", kind="v3-8"):
+        """Makes a TPU VM that is ready at once."""
+        self.set(create_seconds=0)
+        node = {"acceleratorType": kind, "runtimeVersion": "tpu-vm-tf-2.15.1-se", "labels": {}}
+        place = "/v2/projects/my-project/locations/us-central1-b/nodes"
+        self._ask(f"{place}?nodeId={name}", node, host="tpu.googleapis.com")
 
     def home(self):
         """The home folder of the only machine."""

@@ -1,0 +1,185 @@
+"""Jobs on a machine elsewhere, through the real gcloud and ssh: broken connections, closed laptops, vanished machines.
+
+All of the scripts are the project's, but for the one that the job runs: it counts.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = """#!/usr/bin/env bash
+source "$(dirname "$0")/lib.sh"
+if is_remote; then exec_cloud "${1/train/pretrain}"; fi
+trap 'echo "checkpoint is saved"; exit 75' TERM
+echo "corpus=${CORPUS:-} out=$OUT tpu=$TPU_NAME"
+for i in $(seq "$STEPS"); do
+  echo "step $i"
+  sleep 0.5
+done
+exit "$SEED"
+"""
+
+
+class Laptop:
+    """A checkout from which verbs are run, and a TPU VM whose environment is set up."""
+
+    def __init__(self, cloud, folder):
+        self.cloud, self.folder, self.processes = cloud, folder, []
+        shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("Makefile", "requirements.txt"):
+            shutil.copy(ROOT / name, folder)
+        (folder / "bert").mkdir()
+        (folder / "scripts" / "pretrain.sh").write_text(PROGRAM)
+        cloud.make_bucket()
+        cloud.make_tpu()
+        venv = cloud.home() / "bert-venv"
+        (venv / "bin").mkdir(parents=True)
+        (venv / "bin" / "python").symlink_to(sys.executable)
+        (venv / ".place").write_text(str(cloud.home()))
+        (venv / ".installed-requirements.txt").write_text((ROOT / "requirements.txt").read_text() * 2)
+
+    def start(self, verb, **variables):
+        """Starts a verb; its process has its output in `stdout`."""
+        given = {"TPU_NAME": "my-tpu", "BUCKET": "gs://my-bucket", "ZONE": "us-central1-b", "YES": "1"}
+        given.update({"STEPS": "6", "SEED": "0", **variables})
+        words = [f"{name}={value}" for name, value in given.items()]
+        process = subprocess.Popen(
+            ["make", "--no-print-directory", verb, *words],
+            cwd=self.folder,
+            env=self.cloud.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, verb, **variables):
+        """Runs a verb; returns what it printed and the status that make reports, 0 if none."""
+        return self.end(self.start(verb, **variables))
+
+    def end(self, process, printed=""):
+        """Waits for a verb; returns what it printed, and the status that make reports, 0 if none."""
+        printed += process.communicate(timeout=280)[0]
+        status = re.search(r"Error (\d+)\n$", printed)
+        return printed, int(status[1]) if status else process.returncode
+
+    def until(self, process, text):
+        """Reads what a verb prints until a line has a text."""
+        printed = ""
+        while text not in printed:
+            line = process.stdout.readline()
+            assert line, printed
+            printed += line
+        return printed
+
+    def log(self):
+        """The log on the machine."""
+        return (self.cloud.home() / "bert-runs" / "pretrain" / "job" / "log").read_text()
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def laptop(cloud, tmp_path):
+    laptop = Laptop(cloud, tmp_path)
+    yield laptop
+    laptop.close()
+    cloud.reset()
+
+
+def steps(text):
+    return [int(number) for number in re.findall(r"^step (\d+)$", text, re.MULTILINE)]
+
+
+def test_connections_that_break_lose_nothing_and_start_nothing_twice(laptop):
+    corpus = laptop.folder / "my 'corpus' $(touch hit).txt"
+    corpus.write_text("A text.\n")
+    laptop.cloud.drop_ssh("start", "job.py status")
+    laptop.cloud.drop_ssh("end", "job.py start")
+    laptop.cloud.drop_ssh("4", "job.py log")
+    printed, status = laptop.run("pretrain", CORPUS=str(corpus), STEPS="12", SEED="7")
+    assert status == 7
+    assert steps(printed) == list(range(1, 13))
+    assert f"corpus=gs://my-bucket/pretrain/data/corpus/0/{corpus.name}" in printed and "tpu=local" in printed
+    assert laptop.log().count("pretrain started") == 1
+    assert not list(laptop.folder.rglob("hit")) and not list(laptop.cloud.home().rglob("hit"))
+    names = laptop.cloud.names()
+    assert f"pretrain/data/corpus/0/{corpus.name}" in names and "pretrain/job/status.json" in names
+    assert laptop.cloud.read("pretrain/job/log").decode() == laptop.log()
+
+
+def test_what_a_person_does_to_the_follower_does_not_reach_the_job(laptop):
+    first = laptop.start("pretrain", STEPS="600")
+    printed = laptop.until(first, "step 1\n")
+    second = laptop.start("pretrain", STEPS="600")  # another laptop, or the same command again
+    seen = laptop.until(second, "step 2\n")
+    assert "pretrain is running on my-tpu" in seen and "other settings" not in seen
+    os.killpg(second.pid, signal.SIGKILL)  # it is closed
+    gcloud = _descendant(first.pid, "job.py log")
+    os.kill(gcloud, signal.SIGKILL)
+    printed += laptop.until(first, "Connecting to my-tpu again")
+    printed += laptop.until(first, "step ")
+    os.kill(_descendant(first.pid, "-m scripts.cloud"), signal.SIGINT)  # Ctrl-C
+    printed, status = laptop.end(first, printed)
+    assert status == 130 and "the job goes on on my-tpu" in printed and "make logs TPU_NAME=my-tpu" in printed
+    assert steps(printed) == list(range(1, len(steps(printed)) + 1))
+    before = len(steps(laptop.log()))
+    printed, status = laptop.run("stop")
+    assert status == 0 and "pretrain is stopped" in printed
+    assert len(steps(laptop.log())) >= before and laptop.log().count("checkpoint is saved") == 1
+    printed, status = laptop.run("logs", LINES="2")
+    assert status == 75 and "checkpoint is saved" in printed and not steps(printed)
+
+
+def test_two_laptops_at_once_start_one_job(laptop):
+    both = [laptop.start("pretrain", STEPS="30") for _ in range(2)]
+    ends = [laptop.end(process) for process in both]
+    assert [status for _, status in ends] == [0, 0]
+    assert [steps(printed) for printed, _ in ends] == 2 * [list(range(1, 31))]
+    assert laptop.log().count("pretrain started") == 1
+
+
+def test_a_machine_that_vanishes_is_said_and_its_log_stays(laptop):
+    process = laptop.start("pretrain", STEPS="600")
+    printed = laptop.until(process, "step 1\n")
+    end = time.monotonic() + 120
+    while "pretrain/job/log" not in laptop.cloud.names():
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    laptop.cloud.set_node("my-tpu", state="PREEMPTED")
+    printed, status = laptop.end(process, printed)
+    assert status == 3 and "the TPU my-tpu is PREEMPTED" in printed and "make watch" in printed
+    printed, status = laptop.run("logs")
+    assert status == 3 and "corpus=" in printed and "This is the copy in gs://my-bucket/pretrain/job/log" in printed
+
+
+def _descendant(pid, text):
+    """Id of the process below another whose command line has a text."""
+    parents = {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    for candidate in sorted(parents):
+        above = candidate
+        while above in parents and above != pid:
+            above = parents[above]
+        command = pathlib.Path(f"/proc/{candidate}/cmdline")
+        if above == pid and command.exists() and text in command.read_text().replace("\0", " "):
+            return candidate
+    raise AssertionError(f"no process with {text}")
