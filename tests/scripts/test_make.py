@@ -134,3 +134,11 @@ def test_fine_tuning_is_called_after_its_task(checkout):
     assert "--num_train_epochs=2" in words and "--do_eval" in words and "--do_predict" not in words
     words = make(checkout, "predict", "DRY_RUN=1", "TASK=mrpc", "DATA_DIR=d", "RUN=mine")
     assert "--do_predict" in words and "--output_dir=out/mine" in words and "--do_train" not in words
+
+
+def test_models_and_vectors_go_where_they_are_told(checkout):
+    words = make(checkout, "export", "DRY_RUN=1", "TASK=MRPC")
+    assert words[1:] == ["-m", "bert.export_model", "--model_dir=out/mrpc", "--model_export_path=out/mrpc/export"]
+    words = make(checkout, "features", "DRY_RUN=1", "INIT=a b", "CORPUS=x*.txt", "OUT=v.npy", "ARGS=--pooling=mean")
+    assert words[1:3] == ["-m", "bert.extract_features"]
+    assert set(words[3:]) == {"--input_file=x*.txt", "--output_file=v.npy", "--init_checkpoint=a b", "--pooling=mean"}
