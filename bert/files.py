@@ -186,7 +186,7 @@ def atomic_write(path, mode="wb"):
         return
     folder = os.path.dirname(path) or "."
     os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.tmp")
+    temporary = temporary_path(path)
     try:
         with open_file(temporary, mode) as f:
             yield f

@@ -176,6 +176,7 @@ class ShardWriter:
         temporary, path = self._temporary(shard), self._output_files[shard]
         if not files.is_remote(path):
             files.remove_leftovers(path)
+            files.remove_leftovers(manifest_path(path))
         with files.writing(path), open(temporary, "wb") as f:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(f.fileno(), 0, self._bytes(jobs))

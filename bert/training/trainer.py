@@ -226,7 +226,8 @@ class Trainer:
                 self.output_dir,
                 last_step=total,
                 batch_size=stretch.schedule.train_batch_size,
-                seq_length=stretch.spec["input_ids"].shape[0],
+                # The sequence is the longest of the features, whatever it is called.
+                seq_length=max(feature.shape[0] for feature in stretch.spec.values() if feature.shape),
                 learning_rate=learning_rate_at,
                 log_steps=self.log_steps,
                 on_report=record.report if record else None,
