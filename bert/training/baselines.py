@@ -24,7 +24,7 @@ def label_counts(phase, vocab_size, max_records=-1):
       int64 array [vocab_size].
     """
     counts = np.zeros(vocab_size, np.int64)
-    names = ("input_ids", "segment_lengths") if phase.masking else ("masked_lm_ids", "masked_lm_weights")
+    names = ("tokens", "segment_lengths") if phase.masking else ("masked_lm_ids", "masked_lm_weights")
     spec = {name: phase.feature_spec[name] for name in names}
     dataset = tf.data.TFRecordDataset(list(phase.files)).take(max_records).batch(_BATCH)
     for batch in dataset.map(lambda serialized: input_pipeline.parse_batch(serialized, spec, phase.feature_names)):
@@ -33,6 +33,7 @@ def label_counts(phase, vocab_size, max_records=-1):
             # All tokens that may be masked: those between the special ones.
             column, end_a, end = np.arange(tokens.shape[1]), used[:, :1] - 1, used.sum(axis=1, keepdims=True) - 1
             used = (column > 0) & (column < end) & (column != end_a)
+            tokens = tokens >> 1  # the lowest bit is the mark of what continues a word
         counts += np.bincount(tokens[used > 0], minlength=vocab_size)
     return counts
 
