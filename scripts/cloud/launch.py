@@ -1,9 +1,10 @@
-"""make pretrain, eval, finetune, predict on a machine elsewhere: copy, start detached, follow.
+"""make pretrain, eval, finetune, predict, features on a machine elsewhere: copy, start detached, follow.
 
 Run again, it follows a job that is running, goes on with one that was stopped or died, and says so if it is done.
 """
 
 import json
+import pathlib
 import shlex
 import uuid
 
@@ -116,7 +117,10 @@ def start(settings, gcloud):
 
 def _command(settings, gcloud, variables, verb=None, out=None):
     """The command of the job, for the folder of the code on the machine."""
-    given = {"VENV": "../../../bert-venv", "RUN": settings.run, "OUT": out or settings.out, **variables}
+    verb, out = verb or settings.verb, out or settings.out
+    if verb == "features" and not pathlib.PurePosixPath(out).suffix:  # for it OUT is a file
+        out = f"{out}/features.jsonl"
+    given = {"VENV": "../../../bert-venv", "RUN": settings.run, "OUT": out, **variables}
     given["TPU_NAME"] = settings.tpu_name
     if settings.has_tpu_vm:
         given["TPU_NAME"] = "local"
@@ -127,7 +131,7 @@ def _command(settings, gcloud, variables, verb=None, out=None):
             given["TPU_LOAD_LIBRARY"] = "0"  # the workers drive the chips, not this program
     unset = [word for name in _UNWANTED for word in ("-u", name)]
     assignments = [f"{name}={value}" for name, value in given.items() if value]
-    return ["env", *unset, *assignments, *SCRIPTS[verb or settings.verb]]
+    return ["env", *unset, *assignments, *SCRIPTS[verb]]
 
 
 def _is_done(settings, gcloud, job):
