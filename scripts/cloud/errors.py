@@ -27,8 +27,15 @@ _SIGNS = (
         ("active account", "reauth", "invalid_grant", "UNAUTHENTICATED", r"\b401\b"),
         ("invalid authentication credentials", "refreshing (your|auth)"),
     ),
-    ("no_project", (r"required property \[?(core/)?project", "project property is not (currently )?set")),
-    ("no_zone", (r"required property \[?compute/zone", r"attribute \[zone\] is required", r"\[--zone\]|\(.*--zone=")),
+    (
+        "no_project",
+        (
+            r"required property \[?(core/)?project",
+            r"find attribute \[project\]",
+            "project property is not (currently )?set",
+        ),
+    ),
+    ("no_zone", (r"required property \[?compute/zone", r"find attribute \[zone\]", r"\[--zone\]|\(.*--zone=")),
     ("billing", ("BILLING_DISABLED", "billing account", "billing to be enabled")),
     ("api", ("SERVICE_DISABLED", "has not been used in project", r"API \[[^\]]+\] not enabled", "it is disabled")),
     ("terminal", ("has terminal state",)),
@@ -42,8 +49,9 @@ _SIGNS = (
         ("QUOTA_EXCEEDED", "quota (limit|exceeded)", r"exceed\w*.{0,60}quota", "quota.{0,60}exceeded"),
         ("insufficient .{0,20}quota",),
     ),
-    ("rate", (r"\b429\b", "too many requests", "rateLimitExceeded", "RATE_LIMIT", "rate limit")),
-    ("capacity", ("RESOURCE_EXHAUSTED", r"code[\"']?: 8\b")),
+    ("capacity", (r"code[\"']?: 8\b",)),
+    # Of what exists already this is said only when it is asked for too often.
+    ("rate", (r"\b429\b", "too many requests", "rateLimitExceeded", "RATE_LIMIT", "rate limit", "RESOURCE_EXHAUSTED")),
     (
         "zone",
         (r"permission denied on '(projects/[\w-]+/)?(locations|zones)/", "unknown zone"),
@@ -97,7 +105,7 @@ HINTS = {
     "other": "",
 }
 # Worth trying again at once, without a person.
-PASSING = ("rate", "unavailable", "unreachable")
+PASSING = ("rate", "unavailable")
 
 
 def classify(text):

@@ -17,7 +17,9 @@ _READY = {"state": "READY", "acceleratorType": "v3-8", "schedulingConfig": {"spo
 _ACTIVE = {"state": {"state": "ACTIVE"}}
 _BUCKET = {"location": ""}
 _PAUSES = (2, 8)
-_QUERY_SECONDS = 120
+# Machines take minutes to start, to stop and to go.
+_CHANGE_SECONDS = 900
+_QUERY_SECONDS = 90
 _SSH_FLAGS = (
     *("-o ConnectTimeout=15", "-o ServerAliveInterval=15", "-o ServerAliveCountMax=4"),
     *("-o StrictHostKeyChecking=accept-new", "-o LogLevel=ERROR"),
@@ -436,10 +438,10 @@ class Gcloud:
     def _project(self):
         return [f"--project={self.settings.project}"] if self.settings.project else []
 
-    def _retried(self, argv, assumed=""):
+    def _retried(self, argv, assumed="", timeout=_QUERY_SECONDS):
         """Runs a query, again if the failure is a passing one."""
         for pause in (*_PAUSES, None):
-            result = self.shell.run(argv, timeout=_QUERY_SECONDS, assumed=assumed)
+            result = self.shell.run(argv, timeout=timeout, assumed=assumed)
             if result.ok or pause is None or classify(result.stderr) not in PASSING:
                 return result
             self.shell.sleep(pause)
@@ -471,13 +473,13 @@ class Gcloud:
                 return None
             raise
 
-    def _must(self, argv, what, timeout=_QUERY_SECONDS):
+    def _must(self, argv, what, timeout=_CHANGE_SECONDS):
         result = self.shell.run(argv, timeout=timeout)
         if not result.ok:
             raise failure(what, result.stderr)
 
     def _remove(self, argv, what):
-        result = self._retried(argv)
+        result = self._retried(argv, timeout=_CHANGE_SECONDS)
         if not result.ok and classify(result.stderr) != "not_found":
             raise failure(what, result.stderr)
 
