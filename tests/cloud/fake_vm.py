@@ -142,7 +142,7 @@ class Machines:
             "CUDA_VISIBLE_DEVICES": "",
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "REHEARSAL_DEVICE": "cpu",
-            "FAKE_VM": number,
+            "FAKE_VM": str(folder),
             **self.variables,
         }
         exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
@@ -184,7 +184,7 @@ class Machines:
         if sshd:
             sshd.kill()
             sshd.wait()
-        while pids := _processes(number):
+        while pids := _processes(folder):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -197,9 +197,9 @@ class Machines:
             self.kill(number)
 
 
-def _processes(number):
-    """Ids of the processes that run on a machine."""
-    mark, pids = f"\0FAKE_VM={number}\0".encode(), []
+def _processes(folder):
+    """Ids of the processes that run on the machine of a folder."""
+    mark, pids = f"\0FAKE_VM={folder}\0".encode(), []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             if mark in b"\0" + (entry / "environ").read_bytes() and _state(entry) != "Z":

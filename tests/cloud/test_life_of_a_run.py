@@ -135,7 +135,8 @@ def test_what_a_person_does_to_the_follower_does_not_reach_the_job(laptop):
     printed += laptop.until(first, "step ")
     os.kill(_descendant(first.pid, "-m scripts.cloud"), signal.SIGINT)  # Ctrl-C
     printed, status = laptop.end(first, printed)
-    assert status == 130 and "the job goes on on my-tpu" in printed and "make logs TPU_NAME=my-tpu" in printed
+    assert status == 130, printed
+    assert "the job goes on on my-tpu" in printed and "make logs TPU_NAME=my-tpu" in printed
     assert steps(printed) == list(range(1, len(steps(printed)) + 1))
     before = len(steps(laptop.log()))
     printed, status = laptop.run("stop")
@@ -146,9 +147,11 @@ def test_what_a_person_does_to_the_follower_does_not_reach_the_job(laptop):
 
 
 def test_two_laptops_at_once_start_one_job(laptop):
+    printed, status = laptop.run("logs")  # makes the key that both have
+    assert status == 0 and "Nothing was started" in printed
     both = [laptop.start("pretrain", STEPS="30") for _ in range(2)]
     ends = [laptop.end(process) for process in both]
-    assert [status for _, status in ends] == [0, 0]
+    assert [status for _, status in ends] == [0, 0], ends
     assert [steps(printed) for printed, _ in ends] == 2 * [list(range(1, 31))]
     assert laptop.log().count("pretrain started") == 1
 
