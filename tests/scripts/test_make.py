@@ -109,6 +109,10 @@ def test_help_lists_every_verb(checkout):
         "convert",
         "lint",
         "clean",
+        "cloud-up",
+        "preflight",
+        "watch",
+        "clean-cloud",
     ):
         assert f"make {verb} " in text
 
