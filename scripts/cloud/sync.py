@@ -19,7 +19,7 @@ import tarfile
 import tempfile
 
 from scripts.cloud import prompt
-from scripts.cloud.errors import UsageError, failure, reason
+from scripts.cloud.errors import CloudError, UsageError, failure
 from scripts.cloud.gcloud import quoted
 from scripts.cloud.vm import VM
 
@@ -82,7 +82,7 @@ def set_up(settings, gcloud, code):
     result = VM(settings, gcloud).run(script, timeout=_RECEIVE_SECONDS)
     if not result.ok:
         if "No space left on device" in result.stderr:
-            raise failure(f"setting up {settings.vm}", f"its disk is full ({reason(result.stderr)})")
+            raise CloudError(f"the disk of {settings.vm} is full. Make room there: {settings.command('ssh')}")
         raise failure(f"setting up {settings.vm}", result.stderr)
 
 
