@@ -110,6 +110,11 @@ def test_the_output_folder(trained, tiny_model):
     assert summary["total_training_steps"] == STEPS
     assert summary["train_loss"] == summary["last_train_metrics"]["loss"] < 0.3
     assert summary["eval_metrics"]["eval_accuracy"] == 1
+    assert summary["batches"] == {
+        "kind": "bucketed",
+        "share_of_tokens_padded": 5 / 16,
+        "share_of_tokens": 5 / 8,
+    }
     record = json.loads((trained / "run.json").read_text())
     assert record["status"] == "finished" and record["settings"]["labels"] == ["no", "yes"]
     assert record["data"][0]["records"] == 40
@@ -134,10 +139,12 @@ def test_again_it_says_that_it_is_done_and_evaluation_alone_agrees(trained, run,
     common = {"task_name": "tsv", "data_dir": data_dir, "output_dir": trained, "do_eval": True}
     run(do_train=True, **common)
     assert f"already at step {STEPS} of {STEPS}" in caplog.text and f"already evaluated at step {STEPS}" in caplog.text
-    # Neither config nor labels need be named again; batches of another size end with a row that is not full.
-    run(bert_config_file=None, eval_batch_size=4, **common)
+    # Neither config nor labels need be named again; batches of another size end with a row that is not full. Three
+    # examples in a row of 16 tokens are the same as one.
+    run(bert_config_file=None, eval_batch_size=4, pack_sequences=True, **common)
+    assert "packed batches; tokens are in 57.3 % of their places, instead of 31.2 %" in caplog.text
     assert f"evaluating {trained}/model.ckpt-{STEPS}" in caplog.text
-    assert run_record.read_results(str(trained)) == pytest.approx(before, abs=1e-6)
+    assert run_record.read_results(str(trained)) == pytest.approx(before, abs=1e-5)
     assert {path: path.stat().st_mtime_ns for path in trained.glob("model.ckpt-*")} == files
 
 
@@ -241,6 +248,7 @@ def test_regression_on_one_example_with_the_original_heads_names(run, tmp_path):
         ({"data_dir": None}, "--data_dir is needed"),
         ({"eval_every": 2}, "give --do_eval too"),
         ({"eval_every": 2, "do_eval": True, "best_metric": "f2"}, "--best_metric=f2: task tsv has eval_loss, eval_acc"),
+        ({"bucket_by_length": True, "pack_sequences": True}, "give one of them"),
         ({"early_stopping_patience": 2}, "counts the evaluations of --eval_every"),
     ],
 )

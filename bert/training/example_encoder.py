@@ -22,7 +22,7 @@ class EncodedExamples:
           config, is_training, **options: as of `BertModel`.
         """
         mask = features["input_mask"]  # [batch, seq]
-        self._seq_length = mask.shape[1]
+        self._seq_length = mask.shape.as_list()[1]
         self._first = None
         if "first_places" in features:
             self._first = features["first_places"][:, 0]  # [batch]
@@ -42,7 +42,7 @@ class EncodedExamples:
             self.token_mask = mask
             return
         ids = features["input_ids"]  # [batch, seq], or shorter
-        is_cut = ids.shape[1] != self._seq_length
+        is_cut = ids.shape.as_list()[1] != self._seq_length
         if is_cut:
             mask = mask[:, : tf.shape(ids)[1]]
         self._model = modeling.BertModel(config, is_training, ids, mask, features["segment_ids"], **options)

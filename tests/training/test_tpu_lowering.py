@@ -41,7 +41,7 @@ def config():
     )
 
 
-def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32):
+def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32, packed=False):
     """A program's model function, as it is for a TPU, and its features."""
     schedule = trainer.Schedule(REPLICAS * BATCH, 1e-3, 100, 10, num_accumulation_steps=num_accumulation_steps)
     options = {"output_dir": "unused", "seed": 1, "compute_dtype": compute_dtype}
@@ -51,6 +51,11 @@ def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32):
     else:
         spec = finetuning.sequence_spec(12)
         labels = ("label_ids",) if program == "classifier" else ("start_positions", "end_positions")
+        labels += ("index",) if mode == PREDICT else ()
+        if packed:  # three rows for four examples
+            spec.update({name: tf.FixedLenFeature([9], tf.int64) for name in ("input_ids", "segment_ids")})
+            spec.update({name: tf.FixedLenFeature([9], tf.int64) for name in ("example_ids", "position_ids")})
+            labels += ("first_places",)
         spec.update({name: tf.FixedLenFeature([1], tf.int64) for name in labels})
         head = finetuning.classifier(config(), 3, "single") if program == "classifier" else None
         model = finetuning.Finetuner(config(), TPU, head=head or finetuning.span_finder(config()), **options)
@@ -68,9 +73,10 @@ def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32):
         ("pretraining", TRAIN, {"num_accumulation_steps": 2, "compute_dtype": tf.bfloat16}),
         ("pretraining", EVAL, {}),
         ("classifier", TRAIN, {}),
+        ("classifier", TRAIN, {"packed": True, "num_accumulation_steps": 2}),
         ("classifier", PREDICT, {}),
         ("squad", TRAIN, {"compute_dtype": tf.bfloat16}),
-        ("squad", PREDICT, {}),
+        ("squad", PREDICT, {"packed": True}),
     ],
 )
 def test_every_step_has_only_what_xla_has_and_shapes_that_are_known(program, mode, options):
