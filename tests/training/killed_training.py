@@ -1,14 +1,16 @@
 """Kills a training again and again, and compares its last variables with those of one that was left alone.
 
-    python tests/training/killed_training.py --text=tiny.txt --model=folder --output=folder --kills=20
+    python tests/training/killed_training.py run_pretraining --data=tiny.txt --model=folder --output=folder --kills=20
+    python tests/training/killed_training.py run_classifier --data=sentences.tsv --model=folder --output=folder
 
-The training has two phases, saves often, and is evaluated on the way. It is killed (SIGKILL) in turn at a random time,
-as soon as a checkpoint is being written, and shortly after a checkpoint that is followed by an evaluation or by the
-next phase. Prints a JSON object: the moments of the kills, the step at which each run began, and both hashes.
+A pretraining has two phases. A training saves often, and is evaluated on the way. It is killed (SIGKILL) in turn at a
+random time, as soon as a checkpoint is being written, and shortly after a checkpoint that is followed by an evaluation
+or by the next phase. Prints a JSON object: the moments of the kills, the step at which each run began, and both hashes.
 """
 
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import pathlib
@@ -23,7 +25,8 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from bert import run_pretraining
+# Only one of the programs: both have flags of the same names.
+program = importlib.import_module(f"bert.{sys.argv.pop(1)}")
 
 STEPS, PAUSE = 16, 8
 PHASES = [
@@ -31,7 +34,7 @@ PHASES = [
     {"share": 0.5, "max_seq_length": 32, "max_predictions_per_seq": 5},
 ]
 
-flags.DEFINE_string("text", None, "Text to train on.")
+flags.DEFINE_string("data", None, "Text to pretrain on, or a table with the columns text and label.")
 flags.DEFINE_string("model", None, "Folder with bert_config.json and vocab.txt.")
 flags.DEFINE_string("output", None, "Folder to work in.")
 flags.DEFINE_integer("kills", 20, "How often to kill.")
@@ -47,8 +50,8 @@ def start(folder, log):
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     status = 1
     try:
-        run_pretraining.FLAGS.output_dir = str(folder)
-        run_pretraining.main()
+        FLAGS.output_dir = str(folder)
+        program.main()
         status = 0
     except BaseException as e:
         print(f"{type(e).__name__}: {e}", file=sys.stderr, flush=True)
@@ -105,25 +108,43 @@ def hash_variables(folder):
     return digest.hexdigest()
 
 
-def main():
-    FLAGS(sys.argv)
-    output = pathlib.Path(FLAGS.output)
-    (output / "recipe.json").write_text(json.dumps({"phases": PHASES, "flags": {"train_batch_size": 4}}))
-    options = {
-        "recipe": output / "recipe.json",
-        "input_file": FLAGS.text,
-        "bert_config_file": pathlib.Path(FLAGS.model) / "bert_config.json",
-        "records_dir": output / "records",
+def options(output):
+    """Flags of the program."""
+    common = {
         "num_train_steps": STEPS,
-        "num_warmup_steps": 3,
         "learning_rate": 1e-3,
         "save_checkpoints_steps": 2,
         "keep_checkpoint_max": STEPS,
-        "held_out_fraction": 0.2,
         "eval_every": PAUSE,
-        "num_workers": 1,
+        "bert_config_file": pathlib.Path(FLAGS.model) / "bert_config.json",
     }
-    run_pretraining.FLAGS([sys.argv[0], "--do_train", "--do_eval", *(f"--{k}={v}" for k, v in options.items())])
+    if program.__name__ == "bert.run_classifier":
+        return {
+            "task_name": "tsv",
+            "train_file": FLAGS.data,
+            "eval_file": FLAGS.data,
+            "text_a_column": "text",
+            "label_column": "label",
+            "max_seq_length": 16,
+            "train_batch_size": 4,
+            **common,
+        }
+    (output / "recipe.json").write_text(json.dumps({"phases": PHASES, "flags": {"train_batch_size": 4}}))
+    return {
+        "recipe": output / "recipe.json",
+        "input_file": FLAGS.data,
+        "records_dir": output / "records",
+        "num_warmup_steps": 3,
+        "held_out_fraction": 0.2,
+        "num_workers": 1,
+        **common,
+    }
+
+
+def main():
+    FLAGS(sys.argv)
+    output = pathlib.Path(FLAGS.output)
+    FLAGS([sys.argv[0], "--do_train", "--do_eval", *(f"--{name}={value}" for name, value in options(output).items())])
     log, whole, killed = (output / name for name in ("log", "whole", "killed"))
     begin = time.monotonic()
     wait_for(lambda: False, start(whole, log))
@@ -138,7 +159,9 @@ def main():
         kill = kill_somewhere(kind, child, killed, duration, choose)
         if kill:
             kills.append(kill)
-        elif last_step(killed) == STEPS:
+        elif last_step(killed) != STEPS:
+            sys.exit(f"The training ended by itself:\n{log.read_text()}")
+        else:
             # The training is over: so that there is something to kill, its last checkpoints are lost.
             last_kept = choose.randrange(0, STEPS, 2)
             for path in killed.glob("model.ckpt-*"):
