@@ -129,8 +129,7 @@ def test_what_a_person_does_to_the_follower_does_not_reach_the_job(laptop):
     seen = laptop.until(second, "step 2\n")
     assert "pretrain is running on my-tpu" in seen and "other settings" not in seen
     os.killpg(second.pid, signal.SIGKILL)  # it is closed
-    gcloud = _descendant(first.pid, "job.py log")
-    os.kill(gcloud, signal.SIGKILL)
+    os.killpg(_descendant(first.pid, "job.py log"), signal.SIGKILL)  # gcloud and its ssh
     printed += laptop.until(first, "Connecting to my-tpu again")
     printed += laptop.until(first, "step ")
     os.kill(_descendant(first.pid, "-m scripts.cloud"), signal.SIGINT)  # Ctrl-C
