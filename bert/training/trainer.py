@@ -210,8 +210,8 @@ class Trainer:
     def _check_dtype(self, checkpoint):
         if self.compute_dtype == tf.float16 and loss_scaling.SCALE not in checkpoints.read_shapes(checkpoint):
             raise InputError(
-                f"--dtype=fp16: {checkpoint} was trained with another dtype, and has no loss scale. Go on with that, or "
-                "name it as --init_checkpoint of a training in another --output_dir."
+                f"--dtype=fp16: {checkpoint} was trained with another dtype, and has no loss scale. Go on with that, "
+                "or name it as --init_checkpoint of a training in another --output_dir."
             )
 
     def _train_to(self, last_step, stretch, total, record):
