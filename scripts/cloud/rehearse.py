@@ -119,8 +119,10 @@ class Rehearsal:
 
     def step(self):
         """The step of the last checkpoint in the bucket; 0 if there is none."""
-        found = [re.fullmatch(r"pretrain/out/model\.ckpt-(\d+)\.index", name) for name in self.cloud.names()]
-        return max([int(match[1]) for match in found if match], default=0)
+        name = "pretrain/out/checkpoint"  # written once the files of the checkpoint are there
+        content = self.cloud.read(name).decode() if name in self.cloud.names() else ""
+        newest = re.match(r'model_checkpoint_path: "model\.ckpt-(\d+)"', content)
+        return int(newest[1]) if newest else 0
 
     def wait_for_step(self, step):
         """Waits for a checkpoint of a step that is no older."""
