@@ -209,6 +209,8 @@ def _apply_mode():
             f"--distribution_strategy={FLAGS.distribution_strategy} is not for a TPU, but one is named. "
             "Give --distribution_strategy=tpu."
         )
+    elif FLAGS.distribution_strategy:
+        FLAGS.use_tpu = False  # and not this machine's, if it has one
 
 
 def _check_flags():
