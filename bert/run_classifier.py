@@ -320,14 +320,7 @@ def _train(trainer, schedule, of, splits, record):
         }
     elif eval_every:
         raise InputError("--eval_every is for a training that is evaluated: give --do_eval too.")
-    metrics = trainer.train(data, schedule, record, **on_the_way)
-    summary = {"total_training_steps": steps}
-    if metrics:
-        rate = metrics.pop("examples_per_second")
-        summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
-    if trainer.training_fill:
-        summary["batches"] = trainer.training_fill.summary()
-    return summary
+    return {"total_training_steps": steps, **trainer.train(data, schedule, record, **on_the_way)}
 
 
 def _evaluate(trainer, of, parts, shown=None):

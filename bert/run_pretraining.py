@@ -157,16 +157,11 @@ def _run(device, recipe_phases, config, init, check):
         )
         record.set_data(_describe(training_phases))
         summary = {"total_training_steps": FLAGS.num_train_steps}
-        trained = False
         if FLAGS.do_train:
-            metrics = trainer.train(training_phases, record, **on_the_way)
-            trained = bool(metrics)
-            if trained:
-                rate = metrics.pop("examples_per_second")
-                summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
+            summary.update(trainer.train(training_phases, record, **on_the_way))
         results = run_record.read_results(FLAGS.output_dir)
         step = checkpoints.latest(FLAGS.output_dir)[1]
-        if FLAGS.do_eval and FLAGS.do_train and not trained and results.get("global_step") == step:
+        if FLAGS.do_eval and FLAGS.do_train and "train_loss" not in summary and results.get("global_step") == step:
             logging.info("already evaluated at step %d: masked_lm_loss %.3f", step, results["masked_lm_loss"])
         elif FLAGS.do_eval:
             summary["eval_metrics"] = _evaluate(trainer, *evaluation, training_phases, on_the_way.get("course"))

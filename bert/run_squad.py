@@ -105,12 +105,7 @@ def _run(device, check):
         summary = {}
         if FLAGS.do_train:
             summary["total_training_steps"] = schedule.num_train_steps
-            metrics = trainer.train(training_data.data, schedule, record)
-            if metrics:
-                rate = metrics.pop("examples_per_second")
-                summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
-            if trainer.training_fill:
-                summary["batches"] = trainer.training_fill.summary()
+            summary.update(trainer.train(training_data.data, schedule, record))
         if FLAGS.do_predict:
             results = _answer(trainer, encoder, do_lower_case)
             if results:

@@ -135,12 +135,7 @@ def _run(device, check):
                     "eval_every": FLAGS.eval_every,
                 }
             summary["total_training_steps"] = schedule.num_train_steps
-            metrics = trainer.train(splits["train"].data, schedule, record, **on_the_way)
-            if metrics:
-                rate = metrics.pop("examples_per_second")
-                summary.update(train_loss=metrics["loss"], last_train_metrics=metrics, examples_per_second=rate)
-            if trainer.training_fill:
-                summary["batches"] = trainer.training_fill.summary()
+            summary.update(trainer.train(splits["train"].data, schedule, record, **on_the_way))
         if FLAGS.do_eval:
             shown = {}
             summary["eval_metrics"] = _evaluate(trainer, splits["dev"], tags, entities, shown)

@@ -159,12 +159,10 @@ class Finetuner(trainer.Trainer):
     Attributes:
       head: function as `classifier` returns it.
       batch_kind: how examples lie in batches, a kind of `bert.data.batching`.
-      training_fill: the `batching.Fill` of the newest training; None if batches were padded.
     """
 
     head: Optional[Callable] = None
     batch_kind: str = batching.PADDED
-    training_fill: Optional[batching.Fill] = dataclasses.field(default=None, init=False)
 
     def train(self, data, schedule, record=None, course=None, evaluate=None, eval_every=None):
         """Trains from the newest checkpoint on.
@@ -176,11 +174,13 @@ class Finetuner(trainer.Trainer):
           evaluate: if there is a course, a function that evaluates the newest checkpoint and returns its results.
 
         Returns:
-          A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
+          What training_summary.json says of the training, as of `trainer.Trainer`, and "batches" if they were not
+          padded; empty if there was nothing to do.
         """
+        fills = []
 
         def on_fill(fill):
-            self.training_fill = fill
+            fills.append(fill)
             _log_fill("training", fill)
 
         input_fn = finetuning_input.training_input_fn(
@@ -193,7 +193,8 @@ class Finetuner(trainer.Trainer):
             on_fill,
         )
         stretch = trainer.Stretch(0, schedule.num_train_steps, schedule, data.spec, input_fn, evaluate)
-        return self._train_stretches([stretch], record, course, eval_every)
+        summary = self._train_stretches([stretch], record, course, eval_every)
+        return {**summary, "batches": fills[-1].summary()} if fills else summary
 
     def outputs(self, data, batch_size):
         """Computes the outputs of all examples with the newest checkpoint, or, if there is none, the initial one.

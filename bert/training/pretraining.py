@@ -194,7 +194,7 @@ class Pretrainer(trainer.Trainer):
           max_eval_steps: as of `evaluate`.
 
         Returns:
-          A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
+          What training_summary.json says of the training, as of `trainer.Trainer`; empty if there was nothing to do.
         """
 
         def evaluation(phase):

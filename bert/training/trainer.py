@@ -175,7 +175,8 @@ class Trainer:
           eval_every: then the number of steps between two evaluations.
 
         Returns:
-          A dict of the last training metrics, with "examples_per_second"; empty if there was nothing to do.
+          What training_summary.json says of the training: "train_loss", "last_train_metrics" and "examples_per_second";
+          empty if there was nothing to do.
         """
         checkpoint, step = checkpoints.latest(self.output_dir)
         total = stretches[-1].last_step
@@ -191,7 +192,7 @@ class Trainer:
                 logging.info("resuming from %s at step %d", checkpoint, step)
             if record:
                 record.add_start(step)
-        metrics = {}
+        summary = {}
         for stretch in stretches:
             while stretch.first_step <= step <= stretch.last_step:
                 if course and step > stretch.first_step:
@@ -200,12 +201,12 @@ class Trainer:
                     if due and course.get(step) is None:
                         course.add(stretch.evaluate(), checkpoints.latest(self.output_dir)[0])
                     if course.is_enough(step):
-                        return metrics
+                        return summary
                 if step == stretch.last_step:
                     break
                 step = evaluations.next_pause(step, eval_every if course else None, stretch.last_step)
-                metrics = self._train_to(step, stretch, total, record)
-        return metrics
+                summary = self._train_to(step, stretch, total, record)
+        return summary
 
     def _check_dtype(self, checkpoint):
         if self.compute_dtype == tf.float16 and loss_scaling.SCALE not in checkpoints.read_shapes(checkpoint):
@@ -251,7 +252,11 @@ class Trainer:
             learning_rate_at,
             check=self.check,
         )
-        return {**progress.latest, "examples_per_second": progress.examples_per_second}
+        return {
+            "train_loss": progress.latest["loss"],
+            "last_train_metrics": progress.latest,
+            "examples_per_second": progress.examples_per_second,
+        }
 
     def _estimator(self, model_fn, **batch_sizes):
         return estimator.make(
