@@ -27,7 +27,7 @@ def config(dropout):
 
 
 def train(num_accumulation_steps, steps, dropout=0.0, first_step=0, recompute_grad=False, **optimizer):
-    """Losses and masked LM losses of some steps, and the variables after them."""
+    """Pairs of loss and gradient norm of some steps, and the variables after them."""
     rng = np.random.default_rng(0)
     batches = [random_batch(config(dropout), rng, BATCH_SIZE) for _ in range(steps)]
     with tf.Graph().as_default():
@@ -46,36 +46,32 @@ def train(num_accumulation_steps, steps, dropout=0.0, first_step=0, recompute_gr
         )
         stretch = trainer.Stretch(0, 100, schedule, spec, None)
         made = pretrainer.training_model_fn(stretch)(features, None, tf.estimator.ModeKeys.TRAIN, {})
-        metrics = {tensor.op.name: tensor for tensor in made.host_call[1]}
+        gradient_norm = made.host_call[1][0]  # the first by name
         with tf.Session() as session:
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
             step.load(first_step, session)
             losses = []
             for batch in batches:
                 feed = {features[name]: value for name, value in batch.items()}
-                losses.append(session.run([made.loss, metrics, made.train_op], feed)[:2])
+                losses.append(session.run([made.loss, gradient_norm, made.train_op], feed)[:2])
             variables = session.run({variable.op.name: variable for variable in tf.global_variables()})
     return losses, variables
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_micro_batches_make_the_step_of_the_whole_batch(optimizer):
-    whole, variables = train(1, steps=4, optimizer=optimizer)
-    for number in (2, 8):
-        parts, others = train(number, steps=4, optimizer=optimizer)
-        for (loss, metrics), (other, other_metrics) in zip(whole, parts):
-            assert other == pytest.approx(loss, rel=1e-5)
-            norms = [[v for name, v in m.items()] for m in (metrics, other_metrics)]
-            assert len(norms[0]) == len(norms[1])
-        assert others.keys() == variables.keys()
-        for name, value in variables.items():
-            np.testing.assert_allclose(others[name], value, atol=3e-5, err_msg=name)
+def test_micro_batches_make_the_step_of_the_whole_batch():
+    whole, variables = train(1, steps=4, optimizer="lamb")
+    parts, others = train(4, steps=4, optimizer="lamb")
+    for (loss, norm), (other, other_norm) in zip(whole, parts):
+        assert other == pytest.approx(loss, rel=1e-5)
+        assert other_norm[0] == pytest.approx(norm[0], rel=1e-4)
+    assert others.keys() == variables.keys()
+    for name, value in variables.items():
+        np.testing.assert_allclose(others[name], value, atol=3e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_layers_computed_once_more_have_the_same_dropout_and_gradients(number):
-    kept, variables = train(number, steps=3, dropout=0.3)
-    computed, others = train(number, steps=3, dropout=0.3, recompute_grad=True)
+def test_layers_computed_once_more_have_the_same_dropout_and_gradients():
+    kept, variables = train(2, steps=3, dropout=0.3)
+    computed, others = train(2, steps=3, dropout=0.3, recompute_grad=True)
     assert [loss for loss, _ in computed] == pytest.approx([loss for loss, _ in kept], rel=1e-5)
     assert others.keys() == variables.keys()
     for name, value in variables.items():
@@ -83,8 +79,7 @@ def test_layers_computed_once_more_have_the_same_dropout_and_gradients(number):
 
 
 def test_dropout_differs_between_micro_batches_and_repeats_with_the_step():
-    first, _ = train(2, steps=2, dropout=0.5)
-    again, _ = train(2, steps=2, dropout=0.5)
+    first, _ = train(2, steps=1, dropout=0.5)
+    again, _ = train(2, steps=1, dropout=0.5)
     later, _ = train(2, steps=1, dropout=0.5, first_step=7)
-    assert [loss for loss, _ in first] == [loss for loss, _ in again]
-    assert later[0][0] != first[0][0]
+    assert first[0][0] == again[0][0] != later[0][0]
