@@ -1,11 +1,25 @@
 """Fixtures shared by all tests."""
 
 import json
+import logging
 import pathlib
 
 import pytest
 
 SHARED_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items):
+    """Marks what plays with a whole stand-in of the cloud: `make test` leaves it to PYTEST_ARGS='-m cloud'."""
+    for item in items:
+        if "cloud" in item.fixturenames:
+            item.add_marker("cloud")
+
+
+@pytest.fixture(autouse=True)
+def log_level():
+    """Lets every test see what is logged, whatever a program has set in a test before."""
+    logging.getLogger("absl").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
