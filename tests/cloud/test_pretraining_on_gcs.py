@@ -94,6 +94,7 @@ def test_weights_are_those_of_a_disk_though_requests_fail(bucket, on_disk):
     assert {429, 503, "reset", "truncate", "cut_upload", "lose_reply"} <= outcomes
 
 
+@pytest.mark.cloud
 def test_storage_that_fails_for_ever_ends_the_run_which_goes_on_when_mended(bucket, on_disk):
     bucket.fault("POST www.googleapis.com/upload.*model.ckpt-8", "status", status=503, count=-1)
     begin = time.monotonic()
