@@ -7,6 +7,7 @@ from absl import flags
 from bert import configs, files, tokenization, training_flags
 from bert.data import batching
 from bert.errors import InputError
+from bert.tasks import features
 from bert.training import checkpoint_formats, checkpoints, finetuning, preflight
 from bert.training.trainer import Schedule, Stretch
 
@@ -80,6 +81,16 @@ def find_model(values, vocab_wanted=True):
     elif vocab_wanted:
         raise InputError("--vocab_file is needed: there is none beside the config, the checkpoint or in --output_dir.")
     return init, config, vocab_file
+
+
+def find_case(values, vocab_file):
+    """Whether text is lower-cased: as --do_lower_case says, if it is given, or else as the vocabulary is.
+
+    Raises:
+      InputError: the flag does not fit the vocabulary.
+    """
+    given = values.do_lower_case if values["do_lower_case"].present else None
+    return features.check_case(tokenization.load_vocab(vocab_file), vocab_file, given)
 
 
 def init_checkpoint(values, init, shapes):

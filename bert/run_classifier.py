@@ -23,7 +23,7 @@ import time
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import files, finetuning_flags, program, task_flags, tokenization, training_flags
+from bert import files, finetuning_flags, program, task_flags, training_flags
 from bert.data import finetuning_input, records
 from bert.errors import InputError
 from bert.formats import export, trained
@@ -107,10 +107,7 @@ def main():
 def _run(device, check):
     """Does what main() says, while it has the output folder to itself."""
     init, config, vocab_file = finetuning_flags.find_model(FLAGS, vocab_wanted=not FLAGS.input_meta_data_path)
-    do_lower_case = None
-    if vocab_file:
-        given = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
-        do_lower_case = features.check_case(tokenization.load_vocab(vocab_file), vocab_file, given)
+    do_lower_case = finetuning_flags.find_case(FLAGS, vocab_file) if vocab_file else None
     if FLAGS.input_meta_data_path:
         meta = prepared.read_meta_data(FLAGS.input_meta_data_path)
         of = prepared.Prepared(meta)

@@ -20,10 +20,10 @@ import os
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import files, finetuning_flags, program, tokenization, training_flags
+from bert import files, finetuning_flags, program, training_flags
 from bert.data import finetuning_input, records
 from bert.errors import InputError
-from bert.tasks import features, squad, squad_metrics
+from bert.tasks import squad, squad_metrics
 from bert.training import checkpoints, finetuning, locking, preflight, run_record
 
 FLAGS = flags.FLAGS
@@ -70,8 +70,7 @@ def _run(device, check):
     init, config, vocab_file = finetuning_flags.find_model(FLAGS)
     preflight.check_config(config, FLAGS.max_seq_length)
     preflight.check_output_dir(FLAGS.output_dir, config, vocab_file)
-    given = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
-    do_lower_case = features.check_case(tokenization.load_vocab(vocab_file), vocab_file, given)
+    do_lower_case = finetuning_flags.find_case(FLAGS, vocab_file)
     encoder = squad.Encoder(vocab_file, do_lower_case, FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length)
     batch_kind = finetuning_flags.choose_batching(FLAGS, device, by_default=False)
     head = finetuning.span_finder(config)

@@ -22,10 +22,10 @@ import time
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import files, finetuning_flags, program, tokenization, training_flags
+from bert import files, finetuning_flags, program, training_flags
 from bert.data import finetuning_input
 from bert.errors import InputError
-from bert.tasks import features, results, tagging
+from bert.tasks import results, tagging
 from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_folder, run_record
 
 FLAGS = flags.FLAGS
@@ -76,8 +76,7 @@ def _run(device, check):
     init, config, vocab_file = finetuning_flags.find_model(FLAGS)
     preflight.check_config(config, FLAGS.max_seq_length)
     preflight.check_output_dir(FLAGS.output_dir, config, vocab_file)
-    given = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
-    do_lower_case = features.check_case(tokenization.load_vocab(vocab_file), vocab_file, given)
+    do_lower_case = finetuning_flags.find_case(FLAGS, vocab_file)
     sentences = {split: list(_read(split)) for split in _wanted()}
     tags = _tags(sentences)
     entities = tagging.are_entities(tags)
