@@ -1,10 +1,12 @@
 """Flags on the model and the length of a fine-tuning, which several programs have, and what follows from them."""
 
+import dataclasses
 import os
+from typing import Optional
 
 from absl import flags
 
-from bert import configs, files, tokenization, training_flags
+from bert import configs, files, modeling, tokenization, training_flags
 from bert.data import batching
 from bert.errors import InputError
 from bert.tasks import features
@@ -46,16 +48,33 @@ def define():
     flags.DEFINE_bool("pack_sequences", None, "Whether several examples are put into one row of max_seq_length.")
 
 
-def find_model(values, vocab_wanted=True):
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What is to be fine-tuned.
+
+    Attributes:
+      config: a `BertConfig`.
+      init_checkpoint: where it starts, if output_dir has no checkpoint of its own; or None.
+      vocab_file: path of the vocabulary, or None.
+      do_lower_case: whether text is lower-cased; None without a vocabulary.
+    """
+
+    config: modeling.BertConfig
+    init_checkpoint: Optional[str]
+    vocab_file: Optional[str]
+    do_lower_case: Optional[bool]
+
+
+def find_model(values, max_seq_length, vocab_wanted=True):
     """Finds what is to be fine-tuned, in the files that are named and beside them.
 
     Args:
-      values: the parsed flags, `flags.FLAGS`.
+      values: the parsed flags.
+      max_seq_length: tokens in a record.
       vocab_wanted: whether a vocabulary is needed.
 
     Returns:
-      The initial checkpoint (None if output_dir has one of its own, or none is named), the model's config, and the
-      path of the vocabulary or None.
+      A `Model`.
 
     Raises:
       InputError: something is missing, or does not fit the rest.
@@ -80,7 +99,9 @@ def find_model(values, vocab_wanted=True):
         preflight.check_vocabulary(config, size, vocab_file, config_file)
     elif vocab_wanted:
         raise InputError("--vocab_file is needed: there is none beside the config, the checkpoint or in --output_dir.")
-    return init, config, vocab_file
+    preflight.check_config(config, max_seq_length)
+    preflight.check_output_dir(values.output_dir, config, vocab_file)
+    return Model(config, init, vocab_file, find_case(values, vocab_file) if vocab_file else None)
 
 
 def find_case(values, vocab_file):
@@ -93,40 +114,26 @@ def find_case(values, vocab_file):
     return features.check_case(tokenization.load_vocab(vocab_file), vocab_file, given)
 
 
-def init_checkpoint(values, init, shapes):
-    """Checks that there is something to start from, or, without training, to evaluate.
+def check_evaluation(values, flag, *alternatives):
+    """Checks that what the flags want to see evaluated in the course of a training is evaluated.
 
     Args:
       values: the parsed flags.
-      init: the initial checkpoint, as of `find_model`.
-      shapes: dict from the model's variables to their shapes.
-
-    Returns:
-      Prefix of the initial checkpoint, or None if the output folder has one of its own to go on from.
+      flag: that which asks for evaluation.
+      *alternatives: flags that stand for --eval_every.
     """
-    if checkpoints.latest(values.output_dir)[0]:
-        return None
-    if init:
-        initialisation = checkpoints.plan_initialisation(init, shapes)
-        checkpoints.log_initialisation(initialisation)
-        if values.do_train or all(name.startswith("bert/") for name in initialisation.new):
-            return initialisation.checkpoint
-    if values.do_train:
-        return None
-    raise InputError(
-        f"--output_dir={values.output_dir} has no checkpoint, and "
-        f"{'--init_checkpoint has no classifier' if init else 'there is no --init_checkpoint'}: nothing is trained "
-        "that could be evaluated. Give --do_train too, or the --output_dir of a training."
-    )
+    training_flags.check_evaluation(values, *alternatives)
+    if values.eval_every and not values[flag].value:
+        raise InputError(f"--eval_every is for a training that is evaluated: give --{flag} too.")
 
 
-def choose_batching(values, device, by_default):
+def choose_batching(values, device, avoids_padding):
     """How examples are to lie in batches.
 
     Args:
       values: the parsed flags.
       device: a `bert.training.devices.Device`.
-      by_default: whether, if no flag says so, padding is avoided in the way that suits the device.
+      avoids_padding: whether, if no flag says so, padding is avoided in the way that suits the device.
 
     Returns:
       A kind of `bert.data.batching`.
@@ -142,7 +149,7 @@ def choose_batching(values, device, by_default):
     if values.pack_sequences:
         return batching.PACKED
     if values[flag].value is None:
-        return kind if by_default else batching.PADDED
+        return kind if avoids_padding else batching.PADDED
     return kind if values[flag].value else batching.PADDED
 
 

@@ -21,7 +21,12 @@ from bert.training import devices, tpu_compilation, tpu_estimates, tpu_lowering
 from scripts.cloud import prices, tpu_types
 
 FLAGS = flags.FLAGS
-_PROGRAMS = {"pretrain": "bert.run_pretraining", "finetune": "bert.run_classifier", "squad": "bert.run_squad"}
+_PROGRAMS = {
+    "pretrain": "bert.run_pretraining",
+    "finetune": "bert.run_classifier",
+    "squad": "bert.run_squad",
+    "tagging": "bert.run_tagging",
+}
 
 flags.DEFINE_enum("program", "pretrain", list(_PROGRAMS), "What trains; its flags are taken too.")
 flags.DEFINE_string("tpu_type", "v3-8", "Accelerator type, such as v2-8, v3-8, v4-8 or v3-32; v5e-4 to compare.")

@@ -16,28 +16,17 @@ if not __package__:  # run as a file
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
 import dataclasses
-import json
 import os
 import time
 
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import files, finetuning_flags, program, task_flags, training_flags
+from bert import finetuning_flags, finetuning_run, garden_flags, program, task_flags, training_flags
 from bert.data import finetuning_input, records
 from bert.errors import InputError
-from bert.formats import export, trained
 from bert.tasks import details, features, prepared, results, task
-from bert.training import (
-    checkpoint_formats,
-    checkpoints,
-    evaluations,
-    finetuning,
-    locking,
-    preflight,
-    run_folder,
-    run_record,
-)
+from bert.training import checkpoint_formats, checkpoints, evaluations, finetuning, run_folder, run_record
 
 FLAGS = flags.FLAGS
 
@@ -52,26 +41,12 @@ flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step, ove
 training_flags.define_evaluation(None, "Metric by which checkpoints are compared. Default: the task's.")
 
 # The TF 2 model garden's flags.
-flags.DEFINE_enum(
-    "mode", None, ["train_and_eval", "predict", "export_only"], "Instead of --do_train, --do_eval, --do_predict."
-)
-flags.DEFINE_string("input_meta_data_path", None, "Meta data of records made by bert.create_finetuning_data.")
-flags.DEFINE_string("train_data_path", None, "Comma-separated globs of training records.")
+_MODES = {"train_and_eval": ("do_train", "do_eval"), "predict": ("do_predict",), "export_only": ()}
+garden_flags.define(_MODES)
 flags.DEFINE_string("eval_data_path", None, "Comma-separated globs of records to evaluate or predict.")
 flags.DEFINE_integer("train_data_size", None, "Use so many training records per epoch, instead of all.", lower_bound=1)
 flags.DEFINE_integer("num_eval_per_epoch", None, "Evaluations per epoch of training.", lower_bound=1)
 flags.DEFINE_string("predict_checkpoint_path", None, "Checkpoint to predict with. Default: the newest in output_dir.")
-flags.DEFINE_string(
-    "model_export_path",
-    None,
-    "Folder for a SavedModel of the newest checkpoint: after a training, or with --mode=export_only instead of one.",
-)
-flags.DEFINE_enum(
-    "distribution_strategy",
-    None,
-    ["off", "one_device", "mirrored", "tpu"],
-    "`tpu` is --use_tpu; all others are this machine's GPU, or else its CPU.",
-)
 
 _FILES = {"train": "train.tf_record", "dev": "eval{}.tf_record", "test": "predict{}.tf_record"}
 
@@ -87,82 +62,51 @@ class Part:
 
 def main():
     """Checks everything that can be checked, then trains, evaluates and predicts."""
-    _apply_mode()
-    _check_flags()
-    if FLAGS.model_export_path:
-        export.check(FLAGS.model_export_path, export.SAVED_MODEL)
+    garden_flags.apply(FLAGS, _MODES)
     if FLAGS.mode == "export_only":
-        _export()
+        garden_flags.write_export(FLAGS)
         return
+    _check_flags()
     # Text is read by this program, records and checkpoints by the TPU.
     paths = ("output_dir", "init_checkpoint", "predict_checkpoint_path", "train_data_path", "eval_data_path")
-    device = training_flags.choose_training_device(FLAGS, paths)
-    with locking.hold(FLAGS.output_dir) as check:
-        _run(device, check)
-        if FLAGS.model_export_path and FLAGS.do_train:
-            _export()
-    logging.info("done: %s", FLAGS.output_dir)
+    with finetuning_run.output_folder(FLAGS, paths, avoids_padding=True) as options:
+        _run(options)
+        if FLAGS.do_train and FLAGS.model_export_path:
+            garden_flags.write_export(FLAGS)
 
 
-def _run(device, check):
+def _run(options):
     """Does what main() says, while it has the output folder to itself."""
-    init, config, vocab_file = finetuning_flags.find_model(FLAGS, vocab_wanted=not FLAGS.input_meta_data_path)
-    do_lower_case = finetuning_flags.find_case(FLAGS, vocab_file) if vocab_file else None
+    meta = None
     if FLAGS.input_meta_data_path:
         meta = prepared.read_meta_data(FLAGS.input_meta_data_path)
-        of = prepared.Prepared(meta)
-        splits = _find_records(meta)
-        max_seq_length = meta.max_seq_length
-    else:
-        max_seq_length = FLAGS.max_seq_length
-        of = task_flags.make_task(FLAGS, FLAGS.do_train, FLAGS.output_dir)
-        splits = None
-    preflight.check_config(config, max_seq_length)
-    preflight.check_output_dir(FLAGS.output_dir, config, vocab_file)
-    settings = {**of.settings(), "do_lower_case": do_lower_case, "max_seq_length": max_seq_length}
-    task_flags.check_settings(FLAGS.output_dir, settings)
-    splits = splits or _make_records(of, vocab_file, do_lower_case)
-
-    batch_kind = finetuning_flags.choose_batching(FLAGS, device, by_default=True)
-    head = finetuning.classifier(config, of.num_outputs, of.label_kind)
-    shapes = finetuning.variable_shapes(config, head, _spec(of, max_seq_length))
-    checkpoints.recover(FLAGS.output_dir, shapes)
+        garden_flags.check_same(FLAGS, {"max_seq_length": meta.max_seq_length})
+        FLAGS.max_seq_length = meta.max_seq_length
+    model = finetuning_flags.find_model(FLAGS, FLAGS.max_seq_length, vocab_wanted=not meta)
+    of = prepared.Prepared(meta) if meta else task_flags.make_task(FLAGS, FLAGS.do_train, FLAGS.output_dir)
+    best_metric = _best_metric(of)
+    settings = {**of.settings(), "do_lower_case": model.do_lower_case, "max_seq_length": FLAGS.max_seq_length}
+    results.check_settings(FLAGS.output_dir, settings)
+    trainer = finetuning_run.make_trainer(
+        FLAGS,
+        options,
+        model,
+        finetuning.classifier(model.config, of.num_outputs, of.label_kind),
+        _spec(of),
+        has_trained_model=not FLAGS.predict_checkpoint_path,
+    )
+    splits = _find_records(meta, model) if meta else _make_records(of, model)
     count = splits["train"][0].data.count if FLAGS.do_train else None
     schedule = finetuning_flags.schedule(FLAGS, count and (FLAGS.train_data_size or count))
-    init_checkpoint = None
-    if not FLAGS.predict_checkpoint_path:
-        init_checkpoint = finetuning_flags.init_checkpoint(FLAGS, init, shapes)
-    trainer = finetuning.Finetuner(
-        config,
-        device,
-        head=head,
-        batch_kind=batch_kind,
-        init_checkpoint=init_checkpoint,
-        check=check,
-        **training_flags.trainer_options(FLAGS),
-    )
-    preflight.claim_output_dir(FLAGS.output_dir, config, vocab_file)
-    run_record.write_json(os.path.join(FLAGS.output_dir, results.SETTINGS_FILE), settings)
-    results.write_labels(FLAGS.output_dir, of)
-    with run_record.RunRecord(FLAGS.output_dir, "run_classifier", program.flag_values()) as record:
-        record.update(
-            device=device.description,
-            seed=FLAGS.seed,
-            settings={
-                "model": config.to_dict(),
-                **dataclasses.asdict(schedule),
-                **settings,
-                "init_checkpoint": trainer.init_checkpoint,
-            },
-        )
+    with finetuning_run.recorded(FLAGS, "run_classifier", model, trainer, schedule, settings) as record:
+        results.write_labels(FLAGS.output_dir, of)
         summary = {}
         if FLAGS.do_train:
-            summary.update(_train(trainer, schedule, of, splits, record))
+            summary.update(_train(trainer, schedule, of, splits, best_metric, record))
         if FLAGS.do_eval:
             summary["eval_metrics"] = _report_evaluation(trainer, of, splits["dev"], "train_loss" in summary)
-        if FLAGS.do_train or FLAGS.do_eval:
+        if summary:
             run_record.update_summary(FLAGS.output_dir, summary)
-            logging.info("Training Summary:\n%s", json.dumps(summary, indent=2, default=float))
         if FLAGS.do_predict:
             _predict(trainer, of, splits["test"])
 
@@ -171,71 +115,44 @@ def tpu_plan(device):
     """What the flags train on a TPU, for `bert.preflight_tpu`: a `Finetuner`, and a `Stretch` without data."""
     if FLAGS.input_meta_data_path:
         meta = prepared.read_meta_data(FLAGS.input_meta_data_path)
-        of, max_seq_length = prepared.Prepared(meta), meta.max_seq_length
+        of, FLAGS.max_seq_length = prepared.Prepared(meta), meta.max_seq_length
     elif FLAGS.task_name:
-        of, max_seq_length = task_flags.make_task(FLAGS, True, FLAGS.output_dir), FLAGS.max_seq_length
+        of = task_flags.make_task(FLAGS, True, FLAGS.output_dir)
     else:
         raise InputError(f"--task_name is needed: {', '.join(task_flags.names())}; or --input_meta_data_path.")
     return finetuning_flags.tpu_plan(
-        FLAGS,
-        device,
-        lambda config: finetuning.classifier(config, of.num_outputs, of.label_kind),
-        _spec(of, max_seq_length),
+        FLAGS, device, lambda config: finetuning.classifier(config, of.num_outputs, of.label_kind), _spec(of)
     )
 
 
-def _export():
-    model = trained.read(FLAGS.output_dir, vocab_file=FLAGS.vocab_file)
-    export.write(FLAGS.model_export_path, export.SAVED_MODEL, model)
-
-
-def _apply_mode():
-    """Sets the flags that the model garden's stand for."""
-    if FLAGS.mode == "predict":
-        FLAGS.do_predict = True
-    elif FLAGS.mode == "train_and_eval":
-        FLAGS.do_train = FLAGS.do_eval = True
+def _check_flags():
     if FLAGS.mode and not FLAGS["eval_batch_size"].present:
         FLAGS.eval_batch_size = 32
     if FLAGS.mode and not FLAGS["predict_batch_size"].present:
         FLAGS.predict_batch_size = FLAGS.eval_batch_size
-    if FLAGS.distribution_strategy == "tpu":
-        FLAGS.use_tpu = True
-    elif FLAGS.distribution_strategy and (FLAGS.use_tpu or FLAGS.tpu_name):
-        raise InputError(
-            f"--distribution_strategy={FLAGS.distribution_strategy} is not for a TPU, but one is named. "
-            "Give --distribution_strategy=tpu."
-        )
-    elif FLAGS.distribution_strategy:
-        FLAGS.use_tpu = False  # and not this machine's, if it has one
-
-
-def _check_flags():
-    if not FLAGS.output_dir:
-        raise InputError("--output_dir (or --model_dir) is needed.")
-    if FLAGS.mode == "export_only":
-        if not FLAGS.model_export_path:
-            raise InputError("--mode=export_only: --model_export_path is needed, the folder to write.")
-        return
-    if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
-        raise InputError("Nothing to do: give --do_train, --do_eval or --do_predict, one or several.")
     if FLAGS.input_meta_data_path:
-        if FLAGS.do_train and not FLAGS.train_data_path:
-            raise InputError("--train_data_path is needed: the records to train on.")
         if not FLAGS.eval_data_path and (FLAGS.do_eval or FLAGS.do_predict):
             raise InputError("--eval_data_path is needed: the records to evaluate or predict.")
     elif not FLAGS.task_name:
         raise InputError(f"--task_name is needed: {', '.join(task_flags.names())}; or --input_meta_data_path.")
-    training_flags.check_evaluation(FLAGS, "num_eval_per_epoch")
+    finetuning_flags.check_evaluation(FLAGS, "do_eval", "num_eval_per_epoch")
 
 
-def _spec(of, max_seq_length):
+def _best_metric(of):
+    """The metric by which checkpoints are compared: the task's, unless a flag names another of its."""
+    known = ["eval_loss", *["eval_accuracy"] * (of.label_kind != task.REGRESSION), *of.metric_names]
+    if FLAGS.best_metric and FLAGS.best_metric not in known:
+        raise InputError(f"--best_metric={FLAGS.best_metric}: task {of.name} has {', '.join(known)}.")
+    return FLAGS.best_metric or of.best_metric
+
+
+def _spec(of):
     size = len(of.labels) if of.label_kind == task.MULTI else 1
     kind = tf.float32 if of.label_kind == task.REGRESSION else tf.int64
-    return {**finetuning.sequence_spec(max_seq_length), "label_ids": tf.FixedLenFeature([size], kind)}
+    return {**finetuning.sequence_spec(FLAGS.max_seq_length), "label_ids": tf.FixedLenFeature([size], kind)}
 
 
-def _make_records(of, vocab_file, do_lower_case):
+def _make_records(of, model):
     """Makes the records of all splits that are needed: a dict from split to list of `Part`."""
     splits = {}
     for split, wanted, file in (
@@ -249,15 +166,17 @@ def _make_records(of, vocab_file, do_lower_case):
         for part in [""] if file else of.parts(split):
             source = file or of.find(FLAGS.data_dir, split, part)
             output = os.path.join(FLAGS.output_dir, _FILES[split].format(f"_{part}" if part else ""))
-            made = features.write(of, source, split, output, vocab_file, do_lower_case, FLAGS.max_seq_length)
+            made = features.write(
+                of, source, split, output, model.vocab_file, model.do_lower_case, FLAGS.max_seq_length
+            )
             features.log_description(made, of, split, FLAGS.max_seq_length)
-            spec = _spec(of, FLAGS.max_seq_length)
+            spec = _spec(of)
             data = finetuning_input.Data((made.path,), (made.count,), spec, tuple(spec))
             splits[split].append(Part(part, data, source))
     return splits
 
 
-def _find_records(meta):
+def _find_records(meta, model):
     """As `_make_records`, of records that are there."""
     splits = {}
     for split, wanted, flag in (
@@ -267,8 +186,8 @@ def _find_records(meta):
     ):
         if wanted:
             paths = records.find(FLAGS[flag].value, flag)
-            names = [prepared.check_records(path, flag, meta) for path in paths][-1]
-            spec = _spec(prepared.Prepared(meta), meta.max_seq_length)
+            names = [prepared.check_records(path, flag, meta, model.config.vocab_size) for path in paths][-1]
+            spec = _spec(prepared.Prepared(meta))
             if meta.has_sample_weights:
                 spec["weight"] = tf.FixedLenFeature([1], tf.float32)
             counts = tuple(records.count(path) for path in paths)
@@ -276,48 +195,16 @@ def _find_records(meta):
     return splits
 
 
-def _train(trainer, schedule, of, splits, record):
+def _train(trainer, schedule, of, splits, best_metric, record):
     """Trains; returns what is known of it for the summary."""
     data = splits["train"][0].data
-    steps = schedule.num_train_steps
-    examples = steps * FLAGS.train_batch_size
-    logging.info(
-        "%d steps of %d examples = %.2f epochs of %d records",
-        steps,
-        FLAGS.train_batch_size,
-        examples / data.count,
-        data.count,
-    )
-    fingerprints = [features.read_description(path) for path in data.files]
-    record.set_data(
-        [
-            {
-                "files": len(data.files),
-                "records": data.count,
-                "epochs": examples / data.count,
-                "fingerprint": [
-                    found.fingerprint if found else files.size(path) for found, path in zip(fingerprints, data.files)
-                ],
-            }
-        ]
-    )
     eval_every = FLAGS.eval_every
     if FLAGS.num_eval_per_epoch and not eval_every:
         eval_every = max(1, round(data.count / FLAGS.train_batch_size / FLAGS.num_eval_per_epoch))
-    on_the_way = {}
-    if eval_every and FLAGS.do_eval:
-        best_metric = FLAGS.best_metric or of.best_metric
-        known = ["eval_loss", *["eval_accuracy"] * (of.label_kind != task.REGRESSION), *of.metric_names]
-        if best_metric not in known:
-            raise InputError(f"--best_metric={best_metric}: task {of.name} has {', '.join(known)}.")
-        on_the_way = {
-            "course": evaluations.Evaluations(FLAGS.output_dir, best_metric, FLAGS.early_stopping_patience),
-            "evaluate": lambda: _evaluate(trainer, of, splits["dev"]),
-            "eval_every": eval_every,
-        }
-    elif eval_every:
-        raise InputError("--eval_every is for a training that is evaluated: give --do_eval too.")
-    return {"total_training_steps": steps, **trainer.train(data, schedule, record, **on_the_way)}
+    on_the_way = finetuning_run.evaluations_on_the_way(
+        FLAGS, FLAGS.do_eval and eval_every, best_metric, lambda: _evaluate(trainer, of, splits["dev"])
+    )
+    return finetuning_run.train(trainer, schedule, data, record, on_the_way)
 
 
 def _evaluate(trainer, of, parts, shown=None):

@@ -14,17 +14,16 @@ if not __package__:  # run as a file
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
 import dataclasses
-import json
 import os
 
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import files, finetuning_flags, program, training_flags
+from bert import files, finetuning_flags, finetuning_run, garden_flags, program, training_flags
 from bert.data import finetuning_input, records
 from bert.errors import InputError
-from bert.tasks import squad, squad_metrics
-from bert.training import checkpoints, finetuning, locking, preflight, run_record
+from bert.tasks import prepared, results, squad, squad_metrics
+from bert.training import checkpoints, evaluations, finetuning, run_record
 
 FLAGS = flags.FLAGS
 
@@ -33,7 +32,7 @@ flags.DEFINE_string(
     "data_dir", None, "Folder with train-v1.1.json and dev-v1.1.json, or those of v2.0, instead of the two files."
 )
 flags.DEFINE_string("train_file", None, "Questions to train on, in SQuAD's JSON.")
-flags.DEFINE_string("predict_file", None, "Questions to answer.")
+flags.DEFINE_string("predict_file", None, "Questions to answer; comma-separated globs.")
 flags.DEFINE_bool("do_train", False, "Whether to train.")
 flags.DEFINE_bool("do_predict", False, "Whether to answer; if the answers are known, they are scored.")
 flags.DEFINE_bool("do_lower_case", True, "Whether text is lower-cased. Unless given, as the vocabulary is.")
@@ -48,74 +47,134 @@ flags.DEFINE_bool("version_2_with_negative", False, "Whether questions may have 
 flags.DEFINE_float(
     "null_score_diff_threshold", 0.0, "No answer is given if its score exceeds the best other's by more than this."
 )
+training_flags.define_evaluation(None, "Metric by which checkpoints are compared. Default: f1.")
+
+# The TF 2 model garden's flags.
+_MODES = {
+    "train_and_eval": ("do_train", "do_predict"),
+    "train_and_predict": ("do_train", "do_predict"),
+    "train": ("do_train",),
+    "eval": ("do_predict",),
+    "predict": ("do_predict",),
+    "export_only": (),
+}
+garden_flags.define(_MODES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Questions to answer.
+
+    Attributes:
+      name: what tells its files and scores from those of others; "" if it is the only one.
+      source: the file.
+      questions: list of `squad.Question`.
+      data: the records of their windows.
+    """
+
+    name: str
+    source: str
+    questions: list
+    data: finetuning_input.Data
+
+    @property
+    def is_known(self):
+        """Whether the answers are."""
+        return any(question.answers or question.is_impossible for question in self.questions)
 
 
 def main():
     """Checks everything that can be checked, then trains and answers."""
-    if not (FLAGS.do_train or FLAGS.do_predict):
-        raise InputError("Nothing to do: give --do_train, --do_predict, or both.")
-    if FLAGS.data_dir:
-        _find_files()
-    for wanted, name in ((FLAGS.do_train, "train_file"), (FLAGS.do_predict, "predict_file")):
-        if wanted and not FLAGS[name].value:
-            raise InputError(f"--{name} is needed.")
-    device = training_flags.choose_training_device(FLAGS, ("output_dir", "init_checkpoint"))
-    with locking.hold(FLAGS.output_dir) as check:
-        _run(device, check)
-    logging.info("done: %s", FLAGS.output_dir)
+    garden_flags.apply(FLAGS, _MODES)
+    if FLAGS.mode == "export_only":
+        garden_flags.write_export(FLAGS)
+        return
+    _check_flags()
+    with finetuning_run.output_folder(
+        FLAGS, ("output_dir", "init_checkpoint", "train_data_path"), avoids_padding=False
+    ) as options:
+        _run(options)
+        if FLAGS.do_train and FLAGS.model_export_path:
+            garden_flags.write_export(FLAGS)
 
 
-def _run(device, check):
+def _run(options):
     """Does what main() says, while it has the output folder to itself."""
-    init, config, vocab_file = finetuning_flags.find_model(FLAGS)
-    preflight.check_config(config, FLAGS.max_seq_length)
-    preflight.check_output_dir(FLAGS.output_dir, config, vocab_file)
-    do_lower_case = finetuning_flags.find_case(FLAGS, vocab_file)
-    encoder = squad.Encoder(vocab_file, do_lower_case, FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length)
-    batch_kind = finetuning_flags.choose_batching(FLAGS, device, by_default=False)
-    head = finetuning.span_finder(config)
-    shapes = finetuning.variable_shapes(config, head, _spec(training=True))
-    # The loss does not depend on the pooler, so that the optimizer keeps nothing for it.
-    checkpoints.recover(FLAGS.output_dir, {name: shape for name, shape in shapes.items() if "/pooler/" not in name})
-    init_checkpoint = finetuning_flags.init_checkpoint(FLAGS, init, shapes)
-    training_data = _training_data(encoder) if FLAGS.do_train else None
-    schedule = finetuning_flags.schedule(FLAGS, training_data.questions if training_data else None)
-    trainer = finetuning.Finetuner(
-        config,
-        device,
-        head=head,
-        batch_kind=batch_kind,
-        init_checkpoint=init_checkpoint,
-        check=check,
-        **training_flags.trainer_options(FLAGS),
-    )
-    preflight.claim_output_dir(FLAGS.output_dir, config, vocab_file)
-    with run_record.RunRecord(FLAGS.output_dir, "run_squad", program.flag_values()) as record:
-        record.update(
-            device=device.description,
-            seed=FLAGS.seed,
-            settings={
-                "model": config.to_dict(),
-                **dataclasses.asdict(schedule),
-                "do_lower_case": do_lower_case,
-                "init_checkpoint": init_checkpoint,
-            },
-        )
+    _apply_meta_data()
+    known = squad_metrics.NAMES[FLAGS.version_2_with_negative]
+    if FLAGS.best_metric and FLAGS.best_metric not in known:
+        raise InputError(f"--best_metric={FLAGS.best_metric}: there are {', '.join(known)}.")
+    needs_text = FLAGS.do_predict or not FLAGS.train_data_path
+    model = finetuning_flags.find_model(FLAGS, FLAGS.max_seq_length, vocab_wanted=needs_text)
+    settings = {
+        "task": "squad",
+        "best_metric": FLAGS.best_metric or "f1",
+        "do_lower_case": model.do_lower_case,
+        "max_seq_length": FLAGS.max_seq_length,
+        "doc_stride": FLAGS.doc_stride,
+        "max_query_length": FLAGS.max_query_length,
+        "version_2_with_negative": FLAGS.version_2_with_negative,
+    }
+    results.check_settings(FLAGS.output_dir, settings)
+    encoder = None
+    if needs_text:
+        lengths = (FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length)
+        encoder = squad.Encoder(model.vocab_file, model.do_lower_case, *lengths)
+    head = finetuning.span_finder(model.config)
+    # The loss does not depend on the pooler.
+    trainer = finetuning_run.make_trainer(FLAGS, options, model, head, _spec(training=True), trains_pooler=False)
+    data, count = _training_data(encoder, model) if FLAGS.do_train else (None, None)
+    parts = _parts(encoder) if FLAGS.do_predict else []
+    schedule = finetuning_flags.schedule(FLAGS, count)
+    with finetuning_run.recorded(FLAGS, "run_squad", model, trainer, schedule, settings) as record:
         summary = {}
         if FLAGS.do_train:
-            summary["total_training_steps"] = schedule.num_train_steps
-            summary.update(trainer.train(training_data.data, schedule, record))
+            on_the_way = finetuning_run.evaluations_on_the_way(
+                FLAGS,
+                FLAGS.eval_every,
+                settings["best_metric"],
+                lambda: _evaluate(parts, [_answer(trainer, encoder, part) for part in parts]),
+            )
+            summary.update(finetuning_run.train(trainer, schedule, data, record, on_the_way))
         if FLAGS.do_predict:
-            results = _answer(trainer, encoder, do_lower_case)
-            if results:
-                summary["eval_metrics"] = results
-        run_record.update_summary(FLAGS.output_dir, summary)
-        logging.info("Training Summary:\n%s", json.dumps(summary, indent=2, default=float))
+            answers = []
+            for part in parts:
+                answers.append(_answer(trainer, encoder, part))
+                _write_answers(part, *answers[-1])
+            if any(part.is_known for part in parts):
+                summary["eval_metrics"] = _evaluate(parts, answers)
+                run_record.write_results(FLAGS.output_dir, summary["eval_metrics"])
+                for name, value in sorted(summary["eval_metrics"].items()):
+                    logging.info("  %s = %s", name, value)
+        if summary:
+            run_record.update_summary(FLAGS.output_dir, summary)
 
 
 def tpu_plan(device):
     """What the flags train on a TPU, for `bert.preflight_tpu`: a `Finetuner`, and a `Stretch` without data."""
+    _apply_meta_data()
     return finetuning_flags.tpu_plan(FLAGS, device, finetuning.span_finder, _spec(training=True))
+
+
+def _check_flags():
+    if FLAGS.data_dir:
+        _find_files()
+    if FLAGS.train_file and FLAGS.train_data_path:
+        raise InputError("--train_file and --train_data_path both name what to train on: give one of them.")
+    if FLAGS.do_train and not (FLAGS.train_file or FLAGS.train_data_path):
+        raise InputError("--train_file is needed.")
+    if FLAGS.do_predict and not FLAGS.predict_file:
+        raise InputError("--predict_file is needed.")
+    finetuning_flags.check_evaluation(FLAGS, "do_predict")
+
+
+def _apply_meta_data():
+    """Sets the flags that the meta data of records tells."""
+    if FLAGS.input_meta_data_path:
+        meta = prepared.read_squad_meta_data(FLAGS.input_meta_data_path)
+        garden_flags.check_same(FLAGS, meta)
+        for name, value in meta.items():
+            FLAGS[name].value = value
 
 
 def _find_files():
@@ -137,82 +196,111 @@ def _find_files():
         FLAGS.version_2_with_negative = True
 
 
-@dataclasses.dataclass(frozen=True)
-class _TrainingData:
-    """Training records, and the number of questions, of which the original computes the number of steps."""
-
-    data: finetuning_input.Data
-    questions: int
-
-
 def _spec(training):
     spec = finetuning.sequence_spec(FLAGS.max_seq_length)
     if training:
-        spec.update({name: tf.FixedLenFeature([1], tf.int64) for name in ("start_positions", "end_positions")})
+        spec.update({name: tf.FixedLenFeature([1], tf.int64) for name in squad.TARGETS})
     return spec
 
 
-def _training_data(encoder):
-    questions = squad.read(FLAGS.train_file, FLAGS.version_2_with_negative)
-    output = os.path.join(FLAGS.output_dir, "train.tf_record")
-    windows = (window for i, question in enumerate(questions) for window in encoder.windows(question, i, True))
-    count = encoder.write(windows, output, training=True)
-    if not count:
-        raise InputError(f"--train_file={FLAGS.train_file}: no answer is found in its paragraph.")
-    logging.info("train: %d questions in %d windows", len(questions), count)
+def _training_data(encoder, model):
+    """The training records, and the number of examples of which the number of steps is computed.
+
+    As in the original these are the questions, and for records that are there, as in the model garden, the records.
+    """
     spec = _spec(training=True)
-    return _TrainingData(finetuning_input.Data((output,), (count,), spec, tuple(spec)), len(questions))
+    if FLAGS.train_data_path:
+        flag = "train_data_path"
+        paths = records.find(FLAGS.train_data_path, flag)
+        for path in paths:
+            names, _ = prepared.find_features(path, flag, FLAGS.max_seq_length, model.config.vocab_size, squad.TARGETS)
+        data = finetuning_input.Data(tuple(paths), tuple(map(records.count, paths)), spec, names)
+        return data, data.count
+    output = os.path.join(FLAGS.output_dir, "train.tf_record")
+    made = encoder.make_records([FLAGS.train_file], output, True, FLAGS.version_2_with_negative)
+    logging.info("train: %d questions in %d windows", made["questions"], made["count"])
+    return finetuning_input.Data((output,), (made["count"],), spec, tuple(spec)), made["questions"]
 
 
-def _answer(trainer, encoder, do_lower_case):
-    """Answers, writes the original's files, and returns scores, if the file has answers."""
-    questions = squad.read(FLAGS.predict_file, FLAGS.version_2_with_negative)
-    windows = [window for i, question in enumerate(questions) for window in encoder.windows(question, i, False)]
-    output = os.path.join(FLAGS.output_dir, "eval.tf_record")
-    encoder.write(windows, output, training=False)
-    spec = _spec(training=False)
-    data = finetuning_input.Data((output,), (records.count(output),), spec, tuple(spec))
-    checkpoint, step = checkpoints.latest(FLAGS.output_dir)
+def _parts(encoder):
+    """The questions to answer, by file."""
+    paths = files.expand_globs(FLAGS.predict_file, "predict_file")
+    names = [os.path.splitext(os.path.basename(path))[0] for path in paths] if len(paths) > 1 else [""]
+    if FLAGS.eval_every and len(paths) > 1:
+        raise InputError(f"--eval_every compares checkpoints by one --predict_file, but there are {len(paths)}.")
+    if len(set(names)) < len(names):
+        raise InputError(f"--predict_file: of {', '.join(paths)}, two have the same name, and so would their answers.")
+    parts = []
+    for name, path in zip(names, paths):
+        questions = squad.read(path, FLAGS.version_2_with_negative)
+        output = os.path.join(FLAGS.output_dir, _file_name(name, "eval.tf_record"))
+        made = encoder.make_records([path], output, False, FLAGS.version_2_with_negative)
+        spec = _spec(training=False)
+        data = finetuning_input.Data((output,), (made["count"],), spec, tuple(spec))
+        parts.append(Part(name, path, questions, data))
+        if not parts[-1].is_known and (FLAGS.eval_every or FLAGS.mode in ("eval", "train_and_eval")):
+            raise InputError(f"--predict_file: {path} has no answers by which the model's could be scored.")
+    return parts
+
+
+def _file_name(name, of):
+    return f"{name}-{of}" if name else of
+
+
+def _answer(trainer, encoder, part):
+    """The answers of the newest checkpoint, as of `squad.choose_answers`."""
+    checkpoint, _ = checkpoints.latest(FLAGS.output_dir)
     logging.info(
-        "answering %d questions in %d windows with %s",
-        len(questions),
-        len(windows),
+        "%s: answering %d questions in %d windows with %s",
+        part.source,
+        len(part.questions),
+        part.data.count,
         checkpoint or trainer.init_checkpoint,
     )
-    outputs = trainer.outputs(data, FLAGS.predict_batch_size)
-    chosen, n_best, odds = squad.choose_answers(
-        questions,
-        windows,
+    outputs = trainer.outputs(part.data, FLAGS.predict_batch_size)
+    return squad.choose_answers(
+        part.questions,
+        encoder.read_windows(part.data.files[0]),
         outputs["start_logits"],
         outputs["end_logits"],
-        do_lower_case,
+        encoder.do_lower_case,
         FLAGS.n_best_size,
         FLAGS.max_answer_length,
         FLAGS.version_2_with_negative,
         FLAGS.null_score_diff_threshold,
     )
+
+
+def _write_answers(part, chosen, n_best, odds):
+    """Writes the original's files."""
     found = {"predictions.json": chosen, "nbest_predictions.json": n_best}
     if FLAGS.version_2_with_negative:
         found["null_odds.json"] = odds
     for name, content in found.items():
-        squad.write_json(os.path.join(FLAGS.output_dir, name), content)
-        logging.info("wrote %s: %d questions", os.path.join(FLAGS.output_dir, name), len(content))
-    if not any(question.answers or question.is_impossible for question in questions):
-        return None
+        path = os.path.join(FLAGS.output_dir, _file_name(part.name, name))
+        squad.write_json(path, content)
+        logging.info("wrote %s: %d questions", path, len(content))
     if FLAGS.verbose_logging:
-        for question in questions:
+        for question in part.questions:
             if not any(squad_metrics.exact_match(answer, chosen[question.qas_id]) for answer in question.answers):
                 logging.info("%s: %r, but right is %r", question.qas_id, chosen[question.qas_id], question.answers)
-    if FLAGS.version_2_with_negative:
-        results = squad_metrics.evaluate_version_2(questions, chosen, odds)
-    else:
-        results = squad_metrics.evaluate(questions, chosen)
-    results["global_step"] = step
-    run_record.write_results(FLAGS.output_dir, results)
-    for name, value in sorted(results.items()):
-        logging.info("  %s = %s", name, value)
-    return results
+
+
+def _evaluate(parts, answers):
+    """Scores of the answers to questions whose answers are known, also for TensorBoard: a dict of metrics."""
+    found = {}
+    for part, (chosen, _, odds) in zip(parts, answers):
+        if not part.is_known:
+            continue
+        if FLAGS.version_2_with_negative:
+            scores = squad_metrics.evaluate_version_2(part.questions, chosen, odds)
+        else:
+            scores = squad_metrics.evaluate(part.questions, chosen)
+        found.update({f"{name}_{part.name}" if part.name else name: value for name, value in scores.items()})
+    step = checkpoints.latest(FLAGS.output_dir)[1]
+    evaluations.write_events(FLAGS.output_dir, step, found)
+    return {**found, "global_step": step}
 
 
 if __name__ == "__main__":
-    program.run(main, required=["output_dir"])
+    program.run(main)

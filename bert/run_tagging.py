@@ -15,18 +15,17 @@ if not __package__:  # run as a file
 
 import collections
 import dataclasses
-import json
 import os
 import time
 
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import files, finetuning_flags, program, training_flags
+from bert import files, finetuning_flags, finetuning_run, program, training_flags
 from bert.data import finetuning_input
 from bert.errors import InputError
 from bert.tasks import results, tagging
-from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_folder, run_record
+from bert.training import checkpoints, evaluations, finetuning, run_folder, run_record
 
 FLAGS = flags.FLAGS
 
@@ -62,79 +61,44 @@ def main():
     """Checks everything that can be checked, then trains, evaluates and tags."""
     if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
         raise InputError("Nothing to do: give --do_train, --do_eval or --do_predict, one or several.")
-    training_flags.check_evaluation(FLAGS)
-    if FLAGS.eval_every and not FLAGS.do_eval:
-        raise InputError("--eval_every is for a training that is evaluated: give --do_eval too.")
-    device = training_flags.choose_training_device(FLAGS, ("output_dir", "init_checkpoint"))
-    with locking.hold(FLAGS.output_dir) as check:
-        _run(device, check)
-    logging.info("done: %s", FLAGS.output_dir)
+    finetuning_flags.check_evaluation(FLAGS, "do_eval")
+    with finetuning_run.output_folder(FLAGS, ("output_dir", "init_checkpoint"), avoids_padding=True) as options:
+        _run(options)
 
 
-def _run(device, check):
+def _run(options):
     """Does what main() says, while it has the output folder to itself."""
-    init, config, vocab_file = finetuning_flags.find_model(FLAGS)
-    preflight.check_config(config, FLAGS.max_seq_length)
-    preflight.check_output_dir(FLAGS.output_dir, config, vocab_file)
-    do_lower_case = finetuning_flags.find_case(FLAGS, vocab_file)
+    model = finetuning_flags.find_model(FLAGS, FLAGS.max_seq_length)
     sentences = {split: list(_read(split)) for split in _wanted()}
     tags = _tags(sentences)
     entities = tagging.are_entities(tags)
-    encoder = tagging.Encoder(vocab_file, do_lower_case, FLAGS.max_seq_length, tags)
+    settings = {
+        "task": "tagging",
+        "labels": list(tags),
+        "best_metric": _best_metric(entities),
+        "do_lower_case": model.do_lower_case,
+        "max_seq_length": FLAGS.max_seq_length,
+    }
+    results.check_settings(FLAGS.output_dir, settings)
+    # The loss does not depend on the pooler.
+    trainer = finetuning_run.make_trainer(
+        FLAGS, options, model, finetuning.tagger(len(tags)), _spec(), trains_pooler=False
+    )
+    encoder = tagging.Encoder(model.vocab_file, model.do_lower_case, FLAGS.max_seq_length, tags)
     splits = {split: _make_records(split, found, encoder) for split, found in sentences.items()}
     for split, found in splits.items():
         _describe(split, found)
-    best_metric = FLAGS.best_metric or ("f1" if entities else "eval_accuracy")
-    known = ["eval_loss", "eval_accuracy", *["precision", "recall", "f1"] * entities]
-    if best_metric not in known:
-        raise InputError(f"--best_metric={best_metric}: there are {', '.join(known)}.")
-
-    head = finetuning.tagger(len(tags))
-    shapes = finetuning.variable_shapes(config, head, _spec())
-    # The loss does not depend on the pooler, so that the optimizer keeps nothing for it.
-    checkpoints.recover(FLAGS.output_dir, {name: shape for name, shape in shapes.items() if "/pooler/" not in name})
-    init_checkpoint = finetuning_flags.init_checkpoint(FLAGS, init, shapes)
     schedule = finetuning_flags.schedule(FLAGS, splits["train"].data.count if FLAGS.do_train else None)
-    trainer = finetuning.Finetuner(
-        config,
-        device,
-        head=head,
-        batch_kind=finetuning_flags.choose_batching(FLAGS, device, by_default=True),
-        init_checkpoint=init_checkpoint,
-        check=check,
-        **training_flags.trainer_options(FLAGS),
-    )
-    preflight.claim_output_dir(FLAGS.output_dir, config, vocab_file)
-    settings = {
-        "task": "tagging",
-        "labels": tags,
-        "best_metric": best_metric,
-        "do_lower_case": do_lower_case,
-        "max_seq_length": FLAGS.max_seq_length,
-    }
-    run_record.write_json(os.path.join(FLAGS.output_dir, results.SETTINGS_FILE), settings)
-    with run_record.RunRecord(FLAGS.output_dir, "run_tagging", program.flag_values()) as record:
-        record.update(
-            device=device.description,
-            seed=FLAGS.seed,
-            settings={
-                "model": config.to_dict(),
-                **dataclasses.asdict(schedule),
-                **settings,
-                "init_checkpoint": init_checkpoint,
-            },
-        )
+    with finetuning_run.recorded(FLAGS, "run_tagging", model, trainer, schedule, settings) as record:
         summary = {}
         if FLAGS.do_train:
-            on_the_way = {}
-            if FLAGS.eval_every:
-                on_the_way = {
-                    "course": evaluations.Evaluations(FLAGS.output_dir, best_metric, FLAGS.early_stopping_patience),
-                    "evaluate": lambda: _evaluate(trainer, splits["dev"], tags, entities),
-                    "eval_every": FLAGS.eval_every,
-                }
-            summary["total_training_steps"] = schedule.num_train_steps
-            summary.update(trainer.train(splits["train"].data, schedule, record, **on_the_way))
+            on_the_way = finetuning_run.evaluations_on_the_way(
+                FLAGS,
+                FLAGS.eval_every,
+                settings["best_metric"],
+                lambda: _evaluate(trainer, splits["dev"], tags, entities),
+            )
+            summary.update(finetuning_run.train(trainer, schedule, splits["train"].data, record, on_the_way))
         if FLAGS.do_eval:
             shown = {}
             summary["eval_metrics"] = _evaluate(trainer, splits["dev"], tags, entities, shown)
@@ -142,11 +106,24 @@ def _run(device, check):
             run_record.write_results(FLAGS.output_dir, summary["eval_metrics"])
             for name, value in sorted(summary["eval_metrics"].items()):
                 logging.info("  %s = %s", name, value)
-        if FLAGS.do_train or FLAGS.do_eval:
+        if summary:
             run_record.update_summary(FLAGS.output_dir, summary)
-            logging.info("Training Summary:\n%s", json.dumps(summary, indent=2, default=float))
         if FLAGS.do_predict:
             _predict(trainer, splits["test"], tags, entities)
+
+
+def tpu_plan(device):
+    """What the flags train on a TPU, for `bert.preflight_tpu`: a `Finetuner`, and a `Stretch` without data."""
+    tags = tagging.find_tags(_read("train"))
+    return finetuning_flags.tpu_plan(FLAGS, device, lambda config: finetuning.tagger(len(tags)), _spec())
+
+
+def _best_metric(entities):
+    """The metric by which checkpoints are compared."""
+    known = ["eval_loss", "eval_accuracy", *["precision", "recall", "f1"] * entities]
+    if FLAGS.best_metric and FLAGS.best_metric not in known:
+        raise InputError(f"--best_metric={FLAGS.best_metric}: there are {', '.join(known)}.")
+    return FLAGS.best_metric or ("f1" if entities else "eval_accuracy")
 
 
 def _wanted():
@@ -164,16 +141,12 @@ def _read(split):
 
 def _tags(sentences):
     """The tags: those of the training set, or of the training whose folder this is."""
-    path = os.path.join(FLAGS.output_dir, results.SETTINGS_FILE)
-    before = files.read_json_object(path).get("labels") if files.exists(path) else None
-    tags = tagging.find_tags(sentences["train"]) if "train" in sentences else before and tuple(before)
+    if "train" in sentences:
+        tags = tagging.find_tags(sentences["train"])
+    else:
+        tags = tuple(results.read_settings(FLAGS.output_dir).get("labels", ()))
     if not tags:
         raise InputError(f"--output_dir={FLAGS.output_dir} has no {results.SETTINGS_FILE} that tells the tags.")
-    if before and tuple(before) != tags:
-        raise InputError(
-            f"--output_dir={FLAGS.output_dir} was trained with the tags {', '.join(before)}, but the training file has "
-            f"{', '.join(tags)}. Take another --output_dir."
-        )
     if "dev" in sentences:
         tagging.check_tags(FLAGS.eval_file or FLAGS.data_dir, sentences["dev"], tags)
     return tags

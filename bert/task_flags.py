@@ -1,10 +1,7 @@
 """Flags on what a sentence task is, which several programs have, and the task they describe."""
 
-import os
-
 from absl import flags
 
-from bert import files
 from bert.errors import InputError
 from bert.tasks import glue, results, tabular, task
 
@@ -70,31 +67,10 @@ def make_task(values, training, output_dir):
     if training:
         own.find_labels(values.train_file or own.find(values.data_dir, "train"))
     elif own.label_kind != task.REGRESSION:
-        own.labels = tuple(_settings(output_dir).get("labels", ()))
+        own.labels = tuple(results.read_settings(output_dir).get("labels", ()))
         if not own.labels:
             raise InputError(
                 f"--output_dir={output_dir} has no {results.SETTINGS_FILE} that tells the labels: "
                 "it is not the folder of a training of this task."
             )
     return own
-
-
-def check_settings(output_dir, settings):
-    """Checks that an output folder, if it has been used, was used for a task with the same labels.
-
-    Raises:
-      InputError: names both sides of what differs.
-    """
-    before = _settings(output_dir)
-    for key in ("label_kind", "labels", "do_lower_case"):
-        # Whether records that others have made are lower-cased is not known.
-        if before.get(key) is not None and settings[key] is not None and before[key] != settings[key]:
-            raise InputError(
-                f"--output_dir={output_dir} was trained with {key}={before[key]}, but now it would be {settings[key]}. "
-                "Take another --output_dir."
-            )
-
-
-def _settings(output_dir):
-    path = os.path.join(output_dir, results.SETTINGS_FILE)
-    return files.read_json_object(path) if files.exists(path) else {}

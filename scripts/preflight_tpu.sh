@@ -22,6 +22,10 @@ fi
 case ${TASK:-} in
   '') flag recipe "${RECIPE:-}" ;;
   squad) flag program squad ;;
+  tagging)
+    flag program tagging
+    flag data_dir "${DATA_DIR:-}"
+    ;;
   *)
     flag program finetune
     flag task_name "$TASK"

@@ -78,8 +78,7 @@ def read(path, config=None, vocab_file=None):
     if config is None:
         raise InputError(f"--bert_config_file is needed: there is no {checkpoint_formats.CONFIG_FILE} beside {path}.")
     vocab_file = vocab_file or checkpoint.vocab_file or _existing(folder, checkpoint_formats.VOCAB_FILE)
-    settings_file = _existing(folder, results.SETTINGS_FILE)
-    settings = files.read_json_object(settings_file) if settings_file else {}
+    settings = results.read_settings(folder)
     do_lower_case = settings.get("do_lower_case")
     if vocab_file and do_lower_case is None:
         do_lower_case = features.check_case(tokenization.load_vocab(vocab_file), vocab_file, None)

@@ -11,15 +11,13 @@ the longer of `a` and `b` loses its last token until all fits.
 """
 
 import dataclasses
-import hashlib
 import itertools
-import json
 
 import numpy as np
 from absl import logging
 
-from bert import files, tokenization
-from bert.data import records
+from bert import tokenization
+from bert.data import record_cache, records
 from bert.data.wordpiece import BlockTokenizer
 from bert.errors import InputError
 from bert.tasks import task as tasks
@@ -59,7 +57,7 @@ def write(task, source, split, output, vocab_file, do_lower_case, max_seq_length
       task: a `bert.tasks.task.Task`.
       source: the task's file.
       split: one of `bert.tasks.task.SPLITS`.
-      output: the TFRecord file to write; a small JSON file is put beside it.
+      output: the TFRecord file to write, as of `record_cache.make`.
       vocab_file: the vocabulary.
       do_lower_case: whether text is lower-cased.
       max_seq_length: tokens in a record.
@@ -70,48 +68,25 @@ def write(task, source, split, output, vocab_file, do_lower_case, max_seq_length
     if max_seq_length < 3:
         raise InputError(f"--max_seq_length={max_seq_length}: at least 3, for [CLS], a token and [SEP].")
     settings = [_FORMAT, split, bool(do_lower_case), max_seq_length, task.encoding, task.settings(), task.columns]
-    fingerprint = hashlib.sha256(repr(settings).encode())
-    for path in (source, vocab_file):
-        _add_content(fingerprint, path)
-    fingerprint = fingerprint.hexdigest()[:32]
-    found = read_description(output)
-    if found and found.fingerprint == fingerprint:
-        logging.info("%s: the %d records of %s are there already", output, found.count, source)
-        return found
-
-    description = f"{output}.json"
-    if files.exists(description):
-        files.remove(description)  # or it might describe other records, if this is interrupted
     vocab = tokenization.load_vocab(vocab_file, required=_SPECIAL_TOKENS)
-    encoder = _Encoder(task, vocab, do_lower_case, max_seq_length)
-    examples = task.examples(source, split)
-    with files.writing(output), files.atomic_write(output) as f:
-        while True:
-            batch = list(itertools.islice(examples, _BATCH))
-            if not batch:
-                break
+
+    def write_examples(f):
+        encoder = _Encoder(task, vocab, do_lower_case, max_seq_length)
+        examples = task.examples(source, split)
+        while batch := list(itertools.islice(examples, _BATCH)):
             f.write(encoder.encode(batch).tobytes())
-    if not encoder.count:
-        raise InputError(f"{source}: there are no examples in it.")
-    result = RecordFile(
-        output,
-        encoder.count,
-        encoder.truncated,
-        encoder.tokens,
-        encoder.without_text,
-        encoder.label_counts.tolist(),
-        fingerprint,
-    )
-    with files.atomic_write(description, "w") as f:
-        f.write(json.dumps(dataclasses.asdict(result)) + "\n")
-    return result
+        if not encoder.count:
+            raise InputError(f"{source}: there are no examples in it.")
+        return {
+            "count": encoder.count,
+            "truncated": encoder.truncated,
+            "tokens": encoder.tokens,
+            "without_text": encoder.without_text,
+            "label_counts": encoder.label_counts.tolist(),
+        }
 
-
-def read_description(path):
-    """The `RecordFile` of a file that `write` has made; None if it is missing."""
-    if not (files.exists(path) and files.exists(f"{path}.json")):
-        return None
-    return RecordFile(**{**files.read_json_object(f"{path}.json"), "path": path})
+    made = record_cache.make(output, (source, vocab_file), settings, write_examples)
+    return RecordFile(**{**made, "path": output})
 
 
 def log_description(made, task, split, max_seq_length):
@@ -263,12 +238,3 @@ def truncate_pairs(lengths_a, lengths_b, max_seq_length):
         lengths_b > 0, np.minimum(lengths_a, np.maximum(half_a, room - lengths_b)), np.minimum(lengths_a, room)
     )
     return kept_a, np.where(lengths_b > 0, np.minimum(lengths_b, room - kept_a), 0)
-
-
-def _add_content(digest, path):
-    with files.open_file(path) as f:
-        while True:
-            content = f.read(1 << 20)
-            if not content:
-                return
-            digest.update(content)

@@ -1,13 +1,43 @@
-"""What a prediction leaves behind: probabilities, decisions in words, and files for GLUE's server."""
+"""What a run leaves behind: what its model means, probabilities, decisions in words, and files for GLUE's server."""
 
+import json
 import os
 
 from bert import files
+from bert.errors import InputError
 
 PROBABILITIES_FILE = "test_results{}.tsv"
 PREDICTIONS_FILE = "test_predictions{}.tsv"
 LABELS_FILE = "labels.txt"
 SETTINGS_FILE = "task.json"
+
+
+def read_settings(output_dir):
+    """What the model in an output folder means, as it was written by `write_settings`; {} if nothing was."""
+    path = os.path.join(output_dir, SETTINGS_FILE)
+    return files.read_json_object(path) if files.exists(path) else {}
+
+
+def write_settings(output_dir, settings):
+    """Writes what a model means: a dict with "task", "best_metric", "do_lower_case", "max_seq_length", ..."""
+    with files.atomic_write(os.path.join(output_dir, SETTINGS_FILE), "w") as f:
+        f.write(json.dumps(settings, indent=2) + "\n")
+
+
+def check_settings(output_dir, settings):
+    """Checks that an output folder, if it has been used, was used for a task with the same labels.
+
+    Raises:
+      InputError: names both sides of what differs.
+    """
+    before = read_settings(output_dir)
+    for key in ("label_kind", "labels", "do_lower_case", "version_2_with_negative"):
+        # Whether records that others have made are lower-cased is not known.
+        if before.get(key) is not None and settings.get(key) is not None and before[key] != settings[key]:
+            raise InputError(
+                f"--output_dir={output_dir} was trained with {key}={before[key]}, but now it would be {settings[key]}. "
+                "Take another --output_dir."
+            )
 
 
 def write_labels(output_dir, task):

@@ -9,6 +9,9 @@ read in windows that overlap. Windows, targets and the choice of answers are tho
 | input_ids, input_mask, segment_ids | int64 [max_seq_length] |
 | start_positions, end_positions | int64 [1], in training; 0, 0 if the answer is not in the window |
 | is_impossible | int64 [1], in training |
+| question | int64 [1], in prediction: number of the question in its file |
+| words | int64 [max_seq_length], in prediction: 1 + the number of the paragraph's word that a token is of, else 0 |
+| is_best | int64 [max_seq_length], in prediction: 1 if no other window shows more around the token |
 """
 
 import collections
@@ -21,12 +24,15 @@ import numpy as np
 from absl import logging
 
 from bert import files, tokenization
-from bert.data import records
+from bert.data import record_cache, records
 from bert.errors import InputError
 
+TARGETS = ("start_positions", "end_positions")
+_FORMAT = 1  # changes when the records of the same input do
 _FIRST_ID = 1_000_000_000
 _WHITE_SPACE = frozenset(" \t\r\n\u202f")
 _BATCH = 500
+_MOST = (1 << 28) - 1  # questions of a file, and words of a paragraph
 
 
 @dataclasses.dataclass
@@ -153,6 +159,8 @@ class Encoder:
                 f"--max_query_length={max_query_length} + 3."
             )
         self.tokenizer = tokenization.FullTokenizer(vocab_file, do_lower_case)
+        self.do_lower_case = do_lower_case
+        self._vocab_file = vocab_file
         self.max_seq_length = max_seq_length
         self._doc_stride = doc_stride
         self._max_query_length = max_query_length
@@ -204,8 +212,71 @@ class Encoder:
             found.append(window)
         return found
 
-    def layout(self, training):
-        """The `records.Layout` of the records."""
+    def make_records(self, sources, output, training, version_2):
+        """Makes the records of the questions of files, unless they are there already.
+
+        Args:
+          sources: paths, as of `read`.
+          output: the TFRecord file to write, as of `record_cache.make`.
+          training: whether the records are to train on. Questions whose answer is not found in the paragraph are left
+            out then.
+          version_2: as of `read`.
+
+        Returns:
+          A dict with "count", the number of records, and "questions", that of the questions in them.
+        """
+        lengths = (self.max_seq_length, self._doc_stride, self._max_query_length)
+        settings = ("squad", _FORMAT, training, version_2, bool(self.do_lower_case), lengths)
+
+        def write(f):
+            numbered = enumerate(itertools.chain.from_iterable(read(path, version_2) for path in sources))
+            windows = (window for i, question in numbered for window in self.windows(question, i, training))
+            made = self.write(windows, f, training)
+            if not made["count"]:
+                raise InputError(f"{', '.join(sources)}: no answer is found in its paragraph.")
+            return made
+
+        return record_cache.make(output, (*sources, self._vocab_file), settings, write)
+
+    def read_windows(self, path):
+        """Yields the windows of a file of records that are not to train on, in order."""
+        for record in records.read(path):
+            features = records.parse(record)
+            words = features["words"]  # [seq]
+            (places,) = np.nonzero(words)
+            size = int(features["input_mask"].sum())
+            yield Window(
+                question=int(features["question"][0]),
+                tokens=self.tokenizer.convert_ids_to_tokens(features["input_ids"][:size].tolist()),
+                # The paragraph's part may be empty: then it begins before the last [SEP].
+                text_begins=int(places[0]) if places.size else size - 1,
+                words=(words[places] - 1).tolist(),
+                is_best=(features["is_best"][places] > 0).tolist(),
+            )
+
+    def write(self, windows, f, training):
+        """Writes the records of windows into an opened file.
+
+        Args:
+          windows: iterable of `Window`, those of a question one after the other.
+          f: the file.
+          training: as of `make_records`.
+
+        Returns:
+          A dict as of `make_records`.
+        """
+        layout = self._layout(training)
+        count, questions, last = 0, 0, None
+        windows = iter(windows)
+        while batch := list(itertools.islice(windows, _BATCH)):
+            f.write(layout.encode(self._columns(batch, _FIRST_ID + count, training)).tobytes())
+            count += len(batch)
+            for window in batch:
+                questions += window.question != last
+                last = window.question
+        return {"count": count, "questions": questions}
+
+    def _layout(self, training):
         length = self.max_seq_length
         features = {
             "unique_ids": (1, 1 << 31),
@@ -215,20 +286,9 @@ class Encoder:
         }
         if training:
             features.update(start_positions=(1, length - 1), end_positions=(1, length - 1), is_impossible=(1, 1))
+        else:
+            features.update(question=(1, _MOST), words=(length, _MOST), is_best=(length, 1))
         return records.Layout(features)
-
-    def write(self, windows, output, training):
-        """Writes the records of windows, an iterable; returns their number."""
-        layout = self.layout(training)
-        count = 0
-        windows = iter(windows)
-        with files.writing(output), files.atomic_write(output) as f:
-            while True:
-                batch = list(itertools.islice(windows, _BATCH))
-                if not batch:
-                    return count
-                f.write(layout.encode(self._columns(batch, _FIRST_ID + count, training)).tobytes())
-                count += len(batch)
 
     def _columns(self, windows, first_id, training):
         ids = np.zeros((len(windows), self.max_seq_length), np.uint32)  # [windows, seq]
@@ -244,10 +304,17 @@ class Encoder:
             "segment_ids": ((position >= begins) & (position < sizes)).astype(np.uint8),
         }
         if training:
-            starts = np.array([[window.start] for window in windows], np.uint32)
-            columns["start_positions"] = starts
+            columns["start_positions"] = np.array([[window.start] for window in windows], np.uint32)
             columns["end_positions"] = np.array([[window.end] for window in windows], np.uint32)
             columns["is_impossible"] = np.array([[window.is_impossible] for window in windows], np.uint8)
+            return columns
+        columns["question"] = np.array([[window.question] for window in windows], np.uint32)
+        columns["words"] = np.zeros_like(ids)  # [windows, seq]
+        columns["is_best"] = np.zeros_like(columns["input_mask"])  # [windows, seq]
+        for row, window in enumerate(windows):
+            inside = slice(window.text_begins, window.text_begins + len(window.words))
+            columns["words"][row, inside] = np.add(window.words, 1)
+            columns["is_best"][row, inside] = window.is_best
         return columns
 
     def _answer_words(self, question):
@@ -329,7 +396,7 @@ def choose_answers(
 
     Args:
       questions: list of `Question`.
-      windows: list of `Window`, those of a question one after the other.
+      windows: iterable of `Window`, in the order of the questions.
       start_logits, end_logits: float [windows, seq].
       do_lower_case: whether text was lower-cased.
       n_best_size: how many starts and ends are looked at in a window, and candidates are kept.
@@ -341,30 +408,28 @@ def choose_answers(
       Three `OrderedDict` by question id: the answer; the candidates, as dicts with text, probability and logits; and,
       for version 2, the score of no answer minus that of the best other.
     """
-    by_question = collections.defaultdict(list)
-    for number, window in enumerate(windows):
-        by_question[window.question].append(number)
     basic = tokenization.BasicTokenizer(do_lower_case)
+    by_question = itertools.groupby(zip(windows, start_logits, end_logits), lambda row: row[0].question)
     chosen, n_best, odds = (collections.OrderedDict() for _ in range(3))
-    for index, question in enumerate(questions):
+    for number, rows in by_question:
+        question = questions[number]
         found = []
         null = None
-        for number in by_question[index]:
-            starts, ends = start_logits[number], end_logits[number]
+        for window, starts, ends in rows:
             if null is None or starts[0] + ends[0] < null.score:
                 null = Answer("", float(starts[0]), float(ends[0]))
-            for start, end in _spans_of(windows[number], starts, ends, n_best_size, max_answer_length):
-                found.append((float(starts[start]), float(ends[end]), number, start, end))
-        if version_2 and null:
+            for start, end in _spans_of(window, starts, ends, n_best_size, max_answer_length):
+                found.append((float(starts[start]), float(ends[end]), window, start, end))
+        if version_2:
             found.append((null.start_logit, null.end_logit, None, 0, 0))
         found.sort(key=lambda candidate: candidate[0] + candidate[1], reverse=True)
         answers = {}
-        for start_logit, end_logit, number, start, end in found:
+        for start_logit, end_logit, window, start, end in found:
             if len(answers) == n_best_size:
                 break
-            text = "" if number is None else _text(question, windows[number], start, end, basic)
+            text = "" if window is None else _text(question, window, start, end, basic)
             answers.setdefault(text, Answer(text, start_logit, end_logit))
-        if version_2 and null:
+        if version_2:
             answers.setdefault("", null)
         answers = list(answers.values())
         has_candidate = any(answer.text for answer in answers)
@@ -383,7 +448,7 @@ def choose_answers(
             for answer, probability in zip(answers, probabilities)
         ]
         best = answers[0]
-        if version_2 and null:
+        if version_2:
             best = next(answer for answer in answers if answer.text)
             odds[question.qas_id] = null.score - best.score
             if odds[question.qas_id] > null_score_diff_threshold or not has_candidate:

@@ -8,6 +8,8 @@ import collections
 import re
 import string
 
+# By which checkpoints may be compared, by whether questions may have no answer.
+NAMES = {False: ("exact_match", "f1"), True: ("exact", "f1", "best_exact", "best_f1")}
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
