@@ -4,7 +4,7 @@
 
 makes out/mrpc/export/saved_model, for TensorFlow Serving and `tf.saved_model.load`, and out/mrpc/export/hugging_face,
 for `from_pretrained` of Hugging Face transformers; with --formats=onnx out/mrpc/export/onnx. The model may be a
-classifier, a regression, one that answers questions, a pretrained one, or an encoder, and in any form that
+classifier, a regression, a tagger, one that answers questions, a pretrained one, or an encoder, and in any form that
 docs/formats.md names.
 """
 

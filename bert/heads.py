@@ -21,14 +21,14 @@ def class_logits(pooled, num_outputs):
 
 
 def probabilities(logits, label_kind):
-    """What `class_logits` mean.
+    """What `class_logits` and `token_logits` mean.
 
     Args:
-      logits: float Tensor [batch, outputs].
+      logits: float Tensor [..., outputs].
       label_kind: "single" (softmax), "multi" (a sigmoid for each label), or "regression" (the output itself).
 
     Returns:
-      Float Tensor [batch, outputs].
+      Float Tensor [..., outputs].
     """
     if label_kind == "single":
         return tf.exp(tf.nn.log_softmax(logits))

@@ -73,7 +73,7 @@ def _run(options):
     tags = _tags(sentences)
     entities = tagging.are_entities(tags)
     settings = {
-        "task": "tagging",
+        "task": results.TAGGING,
         "labels": list(tags),
         "best_metric": _best_metric(entities),
         "do_lower_case": model.do_lower_case,

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from bert import modeling
+
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 ACTIVATIONS = {
@@ -11,6 +13,22 @@ ACTIVATIONS = {
     "gelu_erf": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
     "relu": lambda x: np.maximum(x, 0),
 }
+
+
+def small_config(dropout=0.0, **changes):
+    """The config of a model that is made in a moment; `changes` are other arguments of `BertConfig`."""
+    sizes = {
+        "vocab_size": 31,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 12,
+        "type_vocab_size": 2,
+    }
+    return modeling.BertConfig(
+        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, **{**sizes, **changes}
+    )
 
 
 def softmax(x):

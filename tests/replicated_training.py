@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from numpy_bert import load_variables, random_batch, random_variables
+from numpy_bert import load_variables, random_batch, random_variables, small_config
 
 from bert import modeling, optimization, replicas
 from bert.training import pretraining
@@ -24,17 +24,7 @@ MAX_REPLICAS = 4
 
 def train(num_replicas, output):
     """Trains on equal parts of the same global batches, whatever the number of replicas."""
-    config = modeling.BertConfig(
-        vocab_size=31,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        max_position_embeddings=12,
-        type_vocab_size=2,
-    )
+    config = small_config(num_hidden_layers=1)
     rng = np.random.default_rng(0)
     batches = [random_batch(config, rng, BATCH_SIZE) for _ in range(STEPS)]
     if num_replicas == 1:

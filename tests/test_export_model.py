@@ -39,6 +39,7 @@ HEADS = {
     "single": {"output_weights": [3, 32], "output_bias": [3]},
     "multi": {"output_weights": [3, 32], "output_bias": [3]},
     "regression": {"output_weights": [1, 32], "output_bias": [1]},
+    "tagger": {"output_weights": [3, 32], "output_bias": [3]},
     "spans": {"cls/squad/output_weights": [2, 32], "cls/squad/output_bias": [2]},
     "pretrained": {},
 }
@@ -70,6 +71,8 @@ def models(export, tiny_model, tmp_path_factory):
         checkpoint_formats.write_tf1(str(root / kind), Checkpoint(variables, config, vocab_file))
         if "output_weights" in head:
             settings = {"label_kind": kind, "labels": [] if kind == "regression" else LABELS, "max_seq_length": 16}
+            if kind == "tagger":
+                settings = {"task": "tagging", "labels": LABELS, "max_seq_length": 16}
             (root / kind / "task.json").write_text(json.dumps(settings))
         references[kind] = NumpyBert(config, variables)
         export(model_dir=root / kind, model_export_path=root / kind / "export")
@@ -84,7 +87,7 @@ def logits(reference, kind, batch=None):
     if kind == "spans":
         both = vectors @ v["cls/squad/output_weights"].T + v["cls/squad/output_bias"]
         return {"start_logits": both[..., 0], "end_logits": both[..., 1]}
-    pooled = reference.pool(vectors)
+    pooled = vectors if kind == "tagger" else reference.pool(vectors)
     if kind == "pretrained":
         next_sentence = pooled @ v["cls/seq_relationship/output_weights"].T + v["cls/seq_relationship/output_bias"]
         return {"pooled_output": pooled, "sequence_output": vectors, "next_sentence_logits": next_sentence}
@@ -93,7 +96,7 @@ def logits(reference, kind, batch=None):
         return {"logits": scores, "predictions": scores[:, 0]}
     return {
         "logits": scores,
-        "probabilities": np.exp(log_softmax(scores)) if kind == "single" else 1 / (1 + np.exp(-scores)),
+        "probabilities": 1 / (1 + np.exp(-scores)) if kind == "multi" else np.exp(log_softmax(scores)),
     }
 
 
@@ -159,6 +162,10 @@ def test_transformers_gives_the_same_logits(models):
         model = transformers.AutoModelForSequenceClassification.from_pretrained(root / kind / "export/hugging_face")
         found = model.eval()(**batch).logits.detach().numpy()
         np.testing.assert_allclose(found, logits(references[kind], kind)["logits"], atol=2e-5)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(root / "tagger/export/hugging_face")
+    assert model.config.id2label == dict(enumerate(LABELS))
+    found = model.eval()(**batch).logits.detach().numpy()
+    np.testing.assert_allclose(found, logits(references["tagger"], "tagger")["logits"], atol=2e-5)
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(root / "spans/export/hugging_face")
     found = model.eval()(**batch)
     for name, wanted in logits(references["spans"], "spans").items():
@@ -172,12 +179,13 @@ def test_onnx_runtime_gives_the_same_logits(models, export):
     pytest.importorskip("tf2onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
     root, references = models
-    export(model_dir=root / "multi", model_export_path=root / "multi" / "export", formats="onnx")
-    session = onnxruntime.InferenceSession(str(root / "multi" / "export" / "onnx" / "model.onnx"))
-    names = [output.name for output in session.get_outputs()]
-    found = session.run(names, {name: value.astype(np.int32) for name, value in BATCH.items()})
-    for name, wanted in logits(references["multi"], "multi").items():
-        np.testing.assert_allclose(found[names.index(name)], wanted, atol=2e-5)
+    for kind in ("multi", "tagger"):
+        export(model_dir=root / kind, model_export_path=root / kind / "export", formats="onnx")
+        session = onnxruntime.InferenceSession(str(root / kind / "export" / "onnx" / "model.onnx"))
+        names = [output.name for output in session.get_outputs()]
+        found = session.run(names, {name: value.astype(np.int32) for name, value in BATCH.items()})
+        for name, wanted in logits(references[kind], kind).items():
+            np.testing.assert_allclose(found[names.index(name)], wanted, atol=2e-5)
 
 
 def test_exports_are_kept_replaced_and_never_taken_for_others(models, export, tmp_path, caplog):

@@ -3,23 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from numpy_bert import random_batch
+from numpy_bert import random_batch, small_config
 
 from bert import loss_scaling, modeling, optimization
 from bert.errors import InputError
 from bert.training import pretraining, trainer
 from bert.training.devices import Device
 
-CONFIG = modeling.BertConfig(
-    vocab_size=31,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    max_position_embeddings=12,
-)
+CONFIG = small_config()
 STEPS = 60
 
 

@@ -20,6 +20,7 @@ _VERSION = 1  # changes when the same model is written in another way
 
 _ARCHITECTURES = {
     trained.CLASSIFIER: "BertForSequenceClassification",
+    trained.TAGGER: "BertForTokenClassification",
     trained.SPANS: "BertForQuestionAnswering",
     trained.PRETRAINING: "BertForPreTraining",
     trained.ENCODER: "BertModel",
@@ -79,12 +80,15 @@ def _write_saved_model(folder, model):
 def _write_hugging_face(folder, model):
     settings = {}
     if model.kind == trained.CLASSIFIER:
+        settings["problem_type"] = _PROBLEM_TYPES[model.label_kind]
+    if model.kind in (trained.CLASSIFIER, trained.TAGGER):
         labels = model.labels or ("LABEL_0",)
-        settings = {
-            "problem_type": _PROBLEM_TYPES[model.label_kind],
-            "id2label": {str(i): label for i, label in enumerate(labels)},
-            "label2id": {label: i for i, label in enumerate(labels)},
-        }
+        settings.update(
+            {
+                "id2label": {str(i): label for i, label in enumerate(labels)},
+                "label2id": {label: i for i, label in enumerate(labels)},
+            }
+        )
     architecture = _ARCHITECTURES[model.kind]
     hugging_face.write(
         folder, model.variables, model.config, model.vocab_file, model.do_lower_case, architecture, settings

@@ -4,11 +4,12 @@
 |---|---|---|---|
 | classifier | serving_default | input_ids, input_mask, segment_ids | probabilities, logits |
 | regression | serving_default | the same | predictions, logits |
+| tagger | serving_default | the same | probabilities, logits [batch, seq, tags] |
 | spans | serving_default | the same | start_logits, end_logits |
 | encoder | serving_default | the same | pooled_output, sequence_output |
 | pretraining | serving_default | the same | pooled_output, sequence_output, next_sentence_logits |
 | | mlm | mlm_positions too | mlm_logits, and the former |
-| all but spans | serving_text | text | those of serving_default |
+| all but taggers and spans | serving_text | text | those of serving_default |
 | | serving_text_pairs | text_a, text_b | those of serving_default |
 
 Ids, mask and segments are int32 [batch, seq], positions int32 [batch, predictions], texts string [batch], of any sizes.
@@ -44,7 +45,7 @@ def write(folder, model):
             mlm_inputs = {**token_inputs(), "mlm_positions": tf.placeholder(tf.int32, [None, None], "mlm_positions")}
             signatures["mlm"] = mlm_inputs, outputs(model, **mlm_inputs)
         if model.vocab_file:
-            if model.kind != trained.SPANS:
+            if model.kind not in (trained.TAGGER, trained.SPANS):
                 signatures.update(_text_signatures(model))
             # As in modules of TF hub: it is copied into the folder "assets".
             tf.add_to_collection(tf.GraphKeys.ASSET_FILEPATHS, tf.constant(model.vocab_file, name="vocab_file"))
@@ -112,6 +113,9 @@ def outputs(model, input_ids, input_mask, segment_ids, mlm_positions=None):
             logits = heads.class_logits(pooled, model.num_outputs)  # [batch, outputs]
             if model.label_kind == tasks.REGRESSION:
                 return {"predictions": tf.squeeze(logits, axis=1), "logits": logits}
+            return {"probabilities": heads.probabilities(logits, model.label_kind), "logits": logits}
+        if model.kind == trained.TAGGER:
+            logits = heads.token_logits(vectors, model.num_outputs)  # [batch, seq, tags]
             return {"probabilities": heads.probabilities(logits, model.label_kind), "logits": logits}
         if model.kind == trained.SPANS:
             start_logits, end_logits = heads.span_logits(vectors)  # [batch, seq] each

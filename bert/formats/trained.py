@@ -12,8 +12,9 @@ from bert.tasks import task as tasks
 from bert.training import checkpoint_formats, evaluations
 
 # Kinds of models by their heads.
-CLASSIFIER, SPANS, PRETRAINING, ENCODER = "classifier", "spans", "pretraining", "encoder"
-# What tells the kind, and the variables that a model of the kind has beside the encoder's.
+CLASSIFIER, TAGGER, SPANS, PRETRAINING, ENCODER = "classifier", "tagger", "spans", "pretraining", "encoder"
+# What tells the kind, and the variables that a model of the kind has beside the encoder's. A tagger's are those of a
+# classifier; the settings of its training tell it.
 _KINDS = (
     (CLASSIFIER, "output_weights", r"output_(weights|bias)"),
     (SPANS, "cls/squad/output_weights", r"cls/squad/.*"),
@@ -29,14 +30,14 @@ class TrainedModel:
 
     Attributes:
       path: where it is from.
-      kind: CLASSIFIER, SPANS, PRETRAINING or ENCODER.
+      kind: CLASSIFIER, TAGGER, SPANS, PRETRAINING or ENCODER.
       variables: dict from the original's names to arrays, those of the model alone.
       config: the `BertConfig`.
       vocab_file: path of the vocabulary, or None.
       do_lower_case: whether text is lower-cased; None without a vocabulary.
       max_seq_length: tokens of a text, beyond which it is cut.
       label_kind: of a classifier, as of `bert.tasks.task.Task`.
-      labels: of a classifier, names in the order of its outputs; empty for regression.
+      labels: of a classifier or tagger, names in the order of its outputs; empty for regression.
     """
 
     path: str
@@ -51,7 +52,7 @@ class TrainedModel:
 
     @property
     def num_outputs(self):
-        """Number of outputs of a classifier."""
+        """Number of outputs of a classifier, or of a tagger for each token."""
         return len(self.variables["output_weights"])
 
 
@@ -94,6 +95,8 @@ def read(path, config=None, vocab_file=None):
         do_lower_case,
         settings.get("max_seq_length") or min(_USUAL_LENGTH, config.max_position_embeddings),
     )
+    if kind == CLASSIFIER and settings.get("task") == results.TAGGING:
+        return _with_labels(dataclasses.replace(model, kind=TAGGER), {**settings, "label_kind": tasks.SINGLE})
     return _with_labels(model, settings) if kind == CLASSIFIER else model
 
 

@@ -10,6 +10,7 @@ PROBABILITIES_FILE = "test_results{}.tsv"
 PREDICTIONS_FILE = "test_predictions{}.tsv"
 LABELS_FILE = "labels.txt"
 SETTINGS_FILE = "task.json"
+TAGGING = "tagging"  # the task in the settings of a tagger
 
 
 def read_settings(output_dir):

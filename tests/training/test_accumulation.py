@@ -3,33 +3,18 @@
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from numpy_bert import random_batch
+from numpy_bert import random_batch, small_config
 
-from bert import modeling
 from bert.training import pretraining, trainer
 from bert.training.devices import Device
 
 BATCH_SIZE = 8
 
 
-def config(dropout):
-    return modeling.BertConfig(
-        vocab_size=31,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        max_position_embeddings=12,
-        type_vocab_size=2,
-    )
-
-
 def train(num_accumulation_steps, steps, dropout=0.0, first_step=0, recompute_grad=False, **optimizer):
     """Pairs of loss and gradient norm of some steps, and the variables after them."""
     rng = np.random.default_rng(0)
-    batches = [random_batch(config(dropout), rng, BATCH_SIZE) for _ in range(steps)]
+    batches = [random_batch(small_config(dropout), rng, BATCH_SIZE) for _ in range(steps)]
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         features = {name: tf.placeholder(value.dtype, value.shape) for name, value in batches[0].items()}
@@ -42,7 +27,7 @@ def train(num_accumulation_steps, steps, dropout=0.0, first_step=0, recompute_gr
             BATCH_SIZE, 1e-2, 100, 2, num_accumulation_steps=num_accumulation_steps, optimizer=optimizer
         )
         pretrainer = pretraining.Pretrainer(
-            config(dropout), Device(False, "CPU"), "unused", seed=1, recompute_grad=recompute_grad
+            small_config(dropout), Device(False, "CPU"), "unused", seed=1, recompute_grad=recompute_grad
         )
         stretch = trainer.Stretch(0, 100, schedule, spec, None)
         made = pretrainer.training_model_fn(stretch)(features, None, tf.estimator.ModeKeys.TRAIN, {})

@@ -5,9 +5,10 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from numpy_bert import small_config
 from tensorflow.python.tpu import tpu_function
 
-from bert import modeling, stateless
+from bert import stateless
 from bert.data import input_pipeline
 from bert.errors import InputError
 from bert.training import (
@@ -26,19 +27,8 @@ COMPILER = ROOT / ".venv-preflight" / "bin" / "python"
 TPU = devices.Device(use_tpu=True, description="a TPU")
 REPLICAS = 8
 BATCH = 4  # of each replica
+CONFIG = small_config(0.1, num_hidden_layers=1)
 TRAIN, EVAL, PREDICT = tf.estimator.ModeKeys.TRAIN, tf.estimator.ModeKeys.EVAL, tf.estimator.ModeKeys.PREDICT
-
-
-def config():
-    return modeling.BertConfig(
-        vocab_size=60,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=12,
-        type_vocab_size=2,
-    )
 
 
 def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32, packed=False):
@@ -47,7 +37,7 @@ def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32, 
     options = {"output_dir": "unused", "seed": 1, "compute_dtype": compute_dtype}
     if program == "pretraining":
         spec = input_pipeline.feature_spec(12, 3)
-        model = pretraining.Pretrainer(config(), TPU, **options)
+        model = pretraining.Pretrainer(CONFIG, TPU, **options)
     else:
         spec = finetuning.sequence_spec(12)
         labels = ("label_ids",) if program == "classifier" else ("start_positions", "end_positions")
@@ -57,8 +47,8 @@ def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32, 
             spec.update({name: tf.FixedLenFeature([9], tf.int64) for name in ("example_ids", "position_ids")})
             labels += ("first_places",)
         spec.update({name: tf.FixedLenFeature([1], tf.int64) for name in labels})
-        head = finetuning.classifier(config(), 3, "single") if program == "classifier" else None
-        model = finetuning.Finetuner(config(), TPU, head=head or finetuning.span_finder(config()), **options)
+        head = finetuning.classifier(CONFIG, 3, "single") if program == "classifier" else None
+        model = finetuning.Finetuner(CONFIG, TPU, head=head or finetuning.span_finder(CONFIG), **options)
         if mode == PREDICT:
             spec["index"] = tf.FixedLenFeature([1], tf.int64)
     if mode == TRAIN:
