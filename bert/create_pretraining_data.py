@@ -70,8 +70,9 @@ def _report(manifest, settings):
             f"{store.documents:>12,}{store.sentences:>12,}{store.tokens:>14,}{unknown:>7.2f} %  {store.path}{cached}"
         )
     filled = 100 * manifest.tokens / (manifest.records * settings.max_seq_length)
+    packed = f" with {manifest.pairs:,} pairs" if settings.pack_sequences else ""
     lines.append(
-        f"{manifest.records:,} records of {settings.max_seq_length} tokens, {filled:.0f} % full, from "
+        f"{manifest.records:,} records of {settings.max_seq_length} tokens{packed}, {filled:.0f} % full, from "
         f"{manifest.documents:,} documents, {manifest.sentences:,} sentences, {manifest.text_tokens:,} tokens"
     )
     counts = zip(manifest.output_files, manifest.counts)

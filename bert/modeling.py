@@ -539,6 +539,18 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
     return tf.broadcast_to(to_mask, [batch_size, from_seq_length, to_seq_length])
 
 
+def create_attention_mask_from_parts(part_ids):
+    """A mask that keeps the texts that share a row apart: attention within each alone.
+
+    Args:
+      part_ids: int32 tensor [batch_size, seq_length], which of the row's texts a place belongs to.
+
+    Returns:
+      int32 tensor [batch_size, seq_length, seq_length].
+    """
+    return tf.cast(tf.equal(part_ids[:, :, tf.newaxis], part_ids[:, tf.newaxis, :]), tf.int32)
+
+
 def attention_layer(
     from_tensor,
     to_tensor,

@@ -36,7 +36,7 @@ def get_masked_lm_output(
     return loss, per_example_loss, tf.nn.log_softmax(logits)
 
 
-def get_next_sentence_output(bert_config, input_tensor, labels, label_weights=None):
+def get_next_sentence_output(bert_config, input_tensor, labels, label_weights=None, total_weight=None):
     """Predicts whether the second segment follows the first (0) or is random (1).
 
     Args:
@@ -44,6 +44,7 @@ def get_next_sentence_output(bert_config, input_tensor, labels, label_weights=No
       input_tensor: float tensor [batch_size, hidden_size], the pooled output.
       labels: int32 tensor [batch_size] or [batch_size, 1].
       label_weights: float tensor [batch_size], 0 for rows that only fill the batch; default: all ones.
+      total_weight: as of `get_masked_lm_output`.
 
     Returns:
       The loss (scalar; its mean over replicas is that of the global batch), the negative log likelihood of
@@ -54,7 +55,8 @@ def get_next_sentence_output(bert_config, input_tensor, labels, label_weights=No
     if label_weights is None:
         loss = tf.reduce_mean(per_example_loss)
     else:
-        loss = _weighted_mean(per_example_loss, tf.reshape(tf.cast(label_weights, tf.float32), [-1]))
+        weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])
+        loss = _weighted_mean(per_example_loss, weights, total_weight)
     return loss, per_example_loss, tf.nn.log_softmax(logits)
 
 

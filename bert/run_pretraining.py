@@ -20,7 +20,7 @@ import os
 from absl import flags, logging
 
 from bert import configs, files, modeling, program, text_flags, tokenization, training_flags
-from bert.data import dynamic_masking, pretraining_data, pretraining_source
+from bert.data import dynamic_masking, packed_masking, packing, pretraining_data, pretraining_source
 from bert.errors import InputError
 from bert.training import (
     baselines,
@@ -129,7 +129,8 @@ def _run(device, recipe_phases, config, init, check):
     checkpoints.recover(FLAGS.output_dir, pretraining.variable_shapes(config))
     init_checkpoint = _init_checkpoint(init, config)
     training_phases = [
-        _with_files(phase, source.training_files, "input_file", config, _masking(phase, source)) for phase in phases
+        _with_files(phase, source.training_files, "input_file", config, _masking(phase, source), FLAGS.pack_sequences)
+        for phase in phases
     ]
     evaluation = _evaluation_phase(phases, source, config) if FLAGS.do_eval else None
     on_the_way = _evaluations_on_the_way(phases, source, config) if FLAGS.eval_every else {}
@@ -180,6 +181,8 @@ def tpu_plan(device):
     phases = recipes.split_steps(recipe_phases, FLAGS.num_train_steps, _schedule())
     for phase in phases:
         preflight.check_config(config, phase.max_seq_length)
+    if FLAGS.pack_sequences:
+        phases = [dataclasses.replace(phase, max_pairs=packing.max_pairs(phase.max_seq_length)) for phase in phases]
     return _trainer(config, device), [
         Stretch(phase.first_step, phase.last_step, phase.schedule, phase.feature_spec, None) for phase in phases
     ]
@@ -315,21 +318,41 @@ def _init_checkpoint(init, config):
     return initialisation.checkpoint
 
 
-def _with_files(phase, find, flag, config, masking=None):
+def _with_files(phase, find, flag, config, masking=None, is_packed=None):
     """Gives a phase its record files, after checking them against it."""
-    shape = phase.max_seq_length, phase.max_predictions_per_seq
-    paths = find(*shape)
-    names, layout = preflight.check_records(paths, flag, *shape, config, has_masks=masking is None)
+    lengths = phase.max_seq_length, phase.max_predictions_per_seq
+    paths = find(*lengths)
+    shape = preflight.check_records(paths, flag, *lengths, config, masking is None, is_packed)
     counts = tuple(pretraining_data.count(path) for path in paths)
     manifest = pretraining_data.read_manifest(paths[0]) if masking else None
+    if masking and is_packed:
+        _check_packed_for(masking, manifest, paths[0])
     if manifest and manifest["vocab_size"] != (size := max(masking.vocab.values()) + 1):
         raise InputError(
             f"--{flag}: the records in {paths[0]} were made with a vocabulary of {manifest['vocab_size']} entries, but "
             f"--dynamic_masking would mask them with one of {size}. Give theirs with --vocab_file."
         )
     return dataclasses.replace(
-        phase, files=tuple(paths), counts=counts, feature_names=names, layout=layout, masking=masking
+        phase,
+        files=tuple(paths),
+        counts=counts,
+        max_pairs=shape.max_pairs,
+        feature_names=shape.feature_names,
+        layout=shape.layout,
+        masking=masking,
     )
+
+
+def _check_packed_for(masking, manifest, path):
+    """Checks that the pairs of a row have no more predictions together than a row has room for."""
+    names = ("masked_lm_prob", "max_predictions_per_seq")
+    here = {name: getattr(masking, name) for name in names}
+    there = {name: manifest["settings"][name] for name in names} if manifest else None
+    if there != here:
+        raise InputError(
+            f"--input_file: the rows of {path} were packed for {there or 'what no manifest beside it tells'}, but this "
+            f"training draws masks with {here}. Give the same, or make the records anew."
+        )
 
 
 def _masking(phase, source):
@@ -338,7 +361,8 @@ def _masking(phase, source):
         return None
     if source.vocab_file is None:
         raise InputError("--dynamic_masking needs --vocab_file, or a vocab.txt beside bert_config.json.")
-    return dynamic_masking.DynamicMasking(
+    kind = packed_masking.PackedMasking if FLAGS.pack_sequences else dynamic_masking.DynamicMasking
+    return kind(
         tokenization.load_vocab(source.vocab_file, required=pretraining_data.SPECIAL_TOKENS),
         phase.max_predictions_per_seq,
         FLAGS.masked_lm_prob,

@@ -25,6 +25,12 @@ def define():
         "Whether records hold text without masks, which are drawn anew each time it is read in training. "
         "--dupe_factor is 1 then, unless it is given.",
     )
+    flags.DEFINE_bool(
+        "pack_sequences",
+        False,
+        "Whether records hold as many pairs as fit into max_seq_length, each apart from the others: for text of short "
+        "documents.",
+    )
     flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to predict.", lower_bound=0.0, upper_bound=1.0)
     flags.DEFINE_float(
         "short_seq_prob",
@@ -57,6 +63,7 @@ def settings(values, random_seed):
         whole_word_segmenter=values.whole_word_segmenter,
         dupe_factor=1 if values.dynamic_masking and not values["dupe_factor"].present else values.dupe_factor,
         dynamic_masking=values.dynamic_masking,
+        pack_sequences=values.pack_sequences,
         masked_lm_prob=values.masked_lm_prob,
         short_seq_prob=values.short_seq_prob,
         segment_sentences=values.segment_sentences,

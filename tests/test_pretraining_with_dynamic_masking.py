@@ -47,18 +47,22 @@ def variables(folder):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def test_from_text_to_results_with_masks_drawn_while_reading(run, tmp_path):
-    run(output_dir=tmp_path / "whole", do_eval=True)
+def test_from_text_to_results_with_masks_drawn_while_reading_packed_rows(run, tmp_path):
+    packed = {"pack_sequences": True, "short_seq_prob": 1.0, "num_accumulation_steps": 2}
+    run(output_dir=tmp_path / "whole", do_eval=True, **packed)
     made = sorted((tmp_path / "whole" / "records").glob("*/*.tfrecord"))
-    has_masks = {path.parent.name.split("-")[0]: records.peek(str(path)).max_predictions_per_seq for path in made}
-    assert has_masks == {"train": None, "held_out": 5}
+    shapes = {path.parent.name.split("-")[0]: records.peek(str(path)) for path in made}
+    assert {split: (of.max_predictions_per_seq, of.max_pairs) for split, of in shapes.items()} == {
+        "train": (None, 4),
+        "held_out": (5, None),
+    }
     (manifest, *_) = (tmp_path / "whole" / "records").glob("train-*/*.json")
     assert json.loads(manifest.read_text())["settings"]["dupe_factor"] == 1
     summary = json.loads((tmp_path / "whole" / "training_summary.json").read_text())
     assert summary["eval_metrics"]["token_frequency_loss"] < summary["eval_metrics"]["uniform_loss"]
 
     # Resumed at step 4, it sees the same masks.
-    options = {"records_dir": tmp_path / "whole" / "records", "output_dir": tmp_path / "cut"}
+    options = {"records_dir": tmp_path / "whole" / "records", "output_dir": tmp_path / "cut", **packed}
     run(**options)
     for path in (tmp_path / "cut").glob("model.ckpt-8.*"):
         path.unlink()

@@ -26,7 +26,7 @@ import numpy as np
 
 from bert import files, tokenization
 from bert.data import corpus as corpora
-from bert.data import pretraining_data, shards, token_store
+from bert.data import packing, pretraining_data, shards, token_store
 
 _CORPUS = ("tokens", "sentences", "documents")
 _PLAN = "plan"
@@ -150,7 +150,7 @@ def _plan(item, job, index):
     rows = pretraining_data.make_planner(_copied(index.folder, _CORPUS), job.settings)(unit)
     with files.atomic_write(_unit_path(index, number)) as f:
         f.write(rows)
-    return number, len(rows) // pretraining_data.planning.ROW.itemsize
+    return number, len(rows) // packing.row_type(job.settings).itemsize
 
 
 def _join(index, counts):

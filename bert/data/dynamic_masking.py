@@ -47,7 +47,7 @@ class DynamicMasking:
     do_whole_word_mask: bool
     seed: int
 
-    def __call__(self, features, position, stream=0):
+    def __call__(self, features, position, stream=0, is_there=None):
         """Masks a batch.
 
         Args:
@@ -55,21 +55,26 @@ class DynamicMasking:
             "next_sentence_labels" [batch, 1], as records without masks hold them.
           position: int64 scalar, position of the first example in the training; the others follow it.
           stream: number of the stream of examples, if the training reads several.
+          is_there: bool Tensor [positions], for which of the positions from the first on there is an example in the
+            batch; None: for all.
 
         Returns:
           A dict of the seven features of a record with masks.
         """
         tokens = features["tokens"]  # [batch, seq]
         ids = tf.bitwise.right_shift(tokens, 1)  # [batch, seq]
-        batch, width = tf.shape(ids)[0], int(ids.shape[1])
+        width = int(ids.shape[1])
         len_a, len_b = tf.split(features["segment_lengths"], 2, axis=1)  # [batch, 1] each
         lengths = len_a + len_b  # [batch, 1]
         column = tf.range(width)  # [seq]
         is_token = column < lengths  # [batch, seq]
-        row_start = tf.range(batch)[:, tf.newaxis] * width  # [batch, 1], where rows begin in flat arrays
+        row_start = tf.range(tf.shape(ids)[0])[:, tf.newaxis] * width  # [batch, 1], where rows begin in flat arrays
         predictions = self.max_predictions_per_seq
         draws = self._draws(width)
-        bits = random_bits(self.seed, position, stream, batch, draws + predictions)
+        positions = tf.shape(ids)[0] if is_there is None else tf.size(is_there)
+        bits = random_bits(self.seed, position, stream, positions, draws + predictions)
+        if is_there is not None:
+            bits = tf.boolean_mask(bits, is_there)
         if self.do_whole_word_mask:
             units = word_units(tf.equal(tokens & 1, 0), len_a, len_b, row_start)
         else:

@@ -21,8 +21,8 @@ _BLOCK = 64
 _MIN_PARSED = 256
 
 
-def feature_spec(max_seq_length, max_predictions_per_seq):
-    """The features of a pretraining record, by the original project's names."""
+def feature_spec(max_seq_length, max_predictions_per_seq, max_pairs=None):
+    """The features of a pretraining record, by the original project's names; packed ones if there are `max_pairs`."""
     return {
         "input_ids": tf.FixedLenFeature([max_seq_length], tf.int64),
         "input_mask": tf.FixedLenFeature([max_seq_length], tf.int64),
@@ -30,16 +30,17 @@ def feature_spec(max_seq_length, max_predictions_per_seq):
         "masked_lm_positions": tf.FixedLenFeature([max_predictions_per_seq], tf.int64),
         "masked_lm_ids": tf.FixedLenFeature([max_predictions_per_seq], tf.int64),
         "masked_lm_weights": tf.FixedLenFeature([max_predictions_per_seq], tf.float32),
-        "next_sentence_labels": tf.FixedLenFeature([1], tf.int64),
+        "next_sentence_labels": tf.FixedLenFeature([max_pairs or 1], tf.int64),
+        **({"pair_lengths": tf.FixedLenFeature([max_pairs], tf.int64)} if max_pairs else {}),
     }
 
 
-def unmasked_feature_spec(max_seq_length):
-    """The features of a record without masks."""
+def unmasked_feature_spec(max_seq_length, max_pairs=None):
+    """The features of a record without masks, a packed one if there are `max_pairs`."""
     return {
         "tokens": tf.FixedLenFeature([max_seq_length], tf.int64),
-        "segment_lengths": tf.FixedLenFeature([2], tf.int64),
-        "next_sentence_labels": tf.FixedLenFeature([1], tf.int64),
+        "segment_lengths": tf.FixedLenFeature([2 * (max_pairs or 1)], tf.int64),
+        "next_sentence_labels": tf.FixedLenFeature([max_pairs or 1], tf.int64),
     }
 
 

@@ -33,7 +33,7 @@ _MAX_BLOCKS = 256
 _DOCUMENT_DRAWS = 10
 
 # What a random stream is for; part of its key.
-_STAGES = {"plan": 0, "write": 1}
+_STAGES = {"plan": 0, "write": 1, "pack": 2}
 
 
 def random_stream(seed, stage, *unit):
@@ -41,7 +41,7 @@ def random_stream(seed, stage, *unit):
 
     Args:
       seed: int.
-      stage: "plan" or "write".
+      stage: "plan", "write" or "pack".
       unit: ints that name the piece of work.
     """
     key = np.random.SeedSequence([seed % (1 << 64), _STAGES[stage], *unit])

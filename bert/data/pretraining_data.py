@@ -21,7 +21,7 @@ import numpy as np
 from absl import logging
 
 from bert import files, tokenization
-from bert.data import chinese_words, planning, records, shards, text, token_store, workers
+from bert.data import chinese_words, packing, planning, records, shards, text, token_store, workers
 from bert.data import corpus as corpora
 from bert.errors import InputError
 
@@ -50,9 +50,10 @@ class Settings:
       input_encoding: encoding of the text.
       no_nsp: whether records hold one stretch of text instead of a pair of segments.
       dynamic_masking: whether records hold the text itself, to be masked each time it is read; they do not depend on
-        do_whole_word_mask, masked_lm_prob and max_predictions_per_seq then.
+        do_whole_word_mask then, nor, unless they are packed, on masked_lm_prob and max_predictions_per_seq.
       whole_word_segmenter: name of the library that finds the words of Chinese text, see `chinese_words`; None: every
         ideograph is a word.
+      pack_sequences: whether a record holds several short pairs, see `packing`.
     """
 
     do_lower_case: bool = True
@@ -69,6 +70,7 @@ class Settings:
     no_nsp: bool = False
     dynamic_masking: bool = False
     whole_word_segmenter: str = None
+    pack_sequences: bool = False
 
     def __post_init__(self):
         if self.strip_accents is None:
@@ -103,6 +105,7 @@ class Manifest:
       output_files: list of record files.
       counts: number of records in each.
       records: their sum.
+      pairs: number of pairs in the records: more than one in each if they are packed.
       tokens: number of tokens in the records, without padding.
       documents, sentences, text_tokens: size of the text the records were made of (one split of it).
       fingerprint: see `fingerprint`.
@@ -113,6 +116,7 @@ class Manifest:
     output_files: list
     counts: list
     records: int
+    pairs: int
     tokens: int
     documents: int
     sentences: int
@@ -145,6 +149,11 @@ def count(record_file):
     """Number of records in a file: what the JSON beside it says, or else counted."""
     manifest = read_manifest(record_file)
     return manifest["records"] if manifest else records.count(record_file)
+
+
+def pairs(manifest):
+    """Number of pairs in a file, from what `read_manifest` returns."""
+    return manifest.get("pairs", manifest["records"])
 
 
 def fingerprint(input_files, vocab_file, settings, split="all", held_out_fraction=0.0):
@@ -210,7 +219,7 @@ def create(
         tokens = sum(store.tokens for store in stores)
         sentences = sum(store.sentences for store in stores)
         instances = settings.dupe_factor * (tokens // (settings.max_seq_length // 2) + sentences // 8)
-        wanted = tokens * dtype.itemsize + sentences * 16 + instances * planning.ROW.itemsize
+        wanted = tokens * dtype.itemsize + sentences * 16 + instances * packing.row_type(settings).itemsize
         files.check_space(folder, wanted, "temporary files")
         sizes = corpora.build(folder, stores, dtype, choose)
         check_documents(sizes[0], settings, stores, split)
@@ -251,8 +260,11 @@ def fingerprint_of_digests(digests, vocab_digest, settings, split="all", held_ou
     if settings["whole_word_segmenter"]:
         settings["whole_word_segmenter"] = chinese_words.version(settings["whole_word_segmenter"])
     if settings["dynamic_masking"]:
-        for name in ("do_whole_word_mask", "masked_lm_prob", "max_predictions_per_seq"):
-            del settings[name]
+        del settings["do_whole_word_mask"]
+    if settings["dynamic_masking"] and not settings["pack_sequences"]:
+        del settings["masked_lm_prob"], settings["max_predictions_per_seq"]
+    if not settings["pack_sequences"]:
+        del settings["pack_sequences"]
     content = {
         "format": FORMAT,
         "text": digests,
@@ -304,6 +316,7 @@ def _manifest(output_files, done, kept, stores):
         output_files=list(output_files),
         counts=[manifest["records"] for manifest in manifests],
         records=sum(manifest["records"] for manifest in manifests),
+        pairs=sum(pairs(manifest) for manifest in manifests),
         tokens=sum(manifest["tokens"] for manifest in manifests),
         documents=first["documents"],
         sentences=first["sentences"],
@@ -393,7 +406,7 @@ def _plan(folder, settings, num_workers):
     with open(os.path.join(folder, "plan"), "wb") as f:
         for rows in workers.map_in_order(make_planner, (folder, settings), units, num_workers):
             f.write(rows)
-            counts.append(len(rows) // planning.ROW.itemsize)
+            counts.append(len(rows) // packing.row_type(settings).itemsize)
     return np.array(counts, np.int64)
 
 
@@ -408,6 +421,15 @@ def planning_units(folder, settings):
 
 
 def make_planner(folder, settings):
-    """A function from a unit of planning to the bytes of its rows, `planning.ROW`."""
+    """A function from a unit of planning to the bytes of its rows, `packing.row_type`, in random order."""
     planner = planning.Planner(corpora.Corpus(folder), settings)
-    return lambda unit: planner.plan(*unit).tobytes()
+
+    def plan(unit):
+        rows = planner.plan(*unit)
+        if settings.pack_sequences:
+            rows = packing.pack(rows, settings)
+            rng = planning.random_stream(settings.random_seed, "pack", *unit[:2])
+            rows = rows[rng.permutation(len(rows))]
+        return rows.tobytes()
+
+    return plan

@@ -59,11 +59,14 @@ class Source:
         )
 
     def evaluation_files(self, max_seq_length, max_predictions_per_seq):
-        """Paths of the records to evaluate on, made now if they are not there; their masks are always stored."""
+        """Paths of the records to evaluate on, made now if they are not there.
+
+        Their masks are stored and they are not packed, so that all ways to train are measured on the same records.
+        """
         flag = "eval_file" if self.eval_file else "input_file"
         split = "held_out" if self.has_held_out_documents and not self.eval_file else "all"
         pattern = self.eval_file or self.input_file
-        settings = dataclasses.replace(self.settings, dynamic_masking=False)
+        settings = dataclasses.replace(self.settings, dynamic_masking=False, pack_sequences=False)
         if self.has_held_out_documents:
             # Another pass over the same documents would only evaluate them twice.
             settings = dataclasses.replace(settings, dupe_factor=1)
@@ -94,10 +97,12 @@ class Source:
             held_out_fraction=self.held_out_fraction,
         )
         logging.info(
-            "%s: %d records of length %d from %d documents, %d sentences, %d tokens%s",
+            "%s: %d records of length %d with %d pairs, %.0f %% full, from %d documents, %d sentences, %d tokens%s",
             {"train": "training text", "held_out": "held-out text"}.get(split, pattern),
             manifest.records,
             max_seq_length,
+            manifest.pairs,
+            100 * manifest.tokens / (manifest.records * max_seq_length),
             manifest.documents,
             manifest.sentences,
             manifest.text_tokens,

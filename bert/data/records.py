@@ -15,6 +15,14 @@ Records to be masked when they are read (`dynamic_masking`) have three:
 | segment_lengths | int64 [2]: number of tokens of [CLS] A [SEP], and of B [SEP] or 0 where there is none |
 | next_sentence_labels | int64 [1] |
 
+Packed records (`pack_sequences`) hold up to `max_pairs` pairs in a row, one after the other, and places in the row:
+
+| feature | values |
+|---|---|
+| next_sentence_labels | int64 [max_pairs] |
+| pair_lengths, if there are masks | int64 [max_pairs]: number of tokens of each pair, or 0 where there is none |
+| segment_lengths, if there are none | int64 [2 * max_pairs] |
+
 All records of a file have the same shapes. `Layout` uses that to write them fast: protobuf lets a varint be longer
 than it need be, so that with a fixed number of bytes for each value every record has the same length, and a batch
 of records is a matrix of bytes filled column by column. Any protobuf reader reads it.
@@ -44,6 +52,7 @@ FEATURE_NAMES = (
 )
 
 UNMASKED_FEATURE_NAMES = ("tokens", "segment_lengths", "next_sentence_labels")
+PACKED_FEATURE_NAMES = (*FEATURE_NAMES, "pair_lengths")
 
 # The TF 2 model garden's spelling of two of the features.
 ALIASES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
@@ -61,8 +70,9 @@ class RecordShape:
     Attributes:
       max_seq_length: length of the sequences.
       max_predictions_per_seq: length of masked_lm_positions; None if the records have no masks.
-      feature_names: names of the features as the file spells them, in the order of `FEATURE_NAMES`, or of
-        `UNMASKED_FEATURE_NAMES`.
+      max_pairs: how many pairs a record has room for if it is packed; None if it is not.
+      feature_names: names of the features as the file spells them, in the order of `FEATURE_NAMES`,
+        `UNMASKED_FEATURE_NAMES` or `PACKED_FEATURE_NAMES`.
       features: dict from the file's names to (dtype, length).
       max_token_id: largest token id in the record.
       layout: the `Layout` that the record has, or None if it was not written by this module.
@@ -70,6 +80,7 @@ class RecordShape:
 
     max_seq_length: int
     max_predictions_per_seq: int
+    max_pairs: int
     feature_names: tuple
     features: dict
     max_token_id: int
@@ -174,8 +185,8 @@ class Layout:
         rows[:, -_FRAME_FOOTER:] = _mask_crc(crcs).astype("<u4").view(np.uint8).reshape(-1, _FRAME_FOOTER)
 
 
-def pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size):
-    """`Layout` of the seven features."""
+def pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size, max_pairs=None):
+    """`Layout` of the seven features, and of packed records' eighth if there are `max_pairs`."""
     sequence = max_seq_length
     return Layout(
         {
@@ -185,18 +196,19 @@ def pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size):
             "masked_lm_positions": (max_predictions_per_seq, max_seq_length - 1),
             "masked_lm_ids": (max_predictions_per_seq, vocab_size - 1),
             "masked_lm_weights": (max_predictions_per_seq, 1.0),
-            "next_sentence_labels": (1, 1),
+            "next_sentence_labels": (max_pairs or 1, 1),
+            **({"pair_lengths": (max_pairs, max_seq_length)} if max_pairs else {}),
         }
     )
 
 
-def unmasked_layout(max_seq_length, vocab_size):
-    """`Layout` of the features of records without masks."""
+def unmasked_layout(max_seq_length, vocab_size, max_pairs=None):
+    """`Layout` of the features of records without masks, packed ones if there are `max_pairs`."""
     return Layout(
         {
             "tokens": (max_seq_length, 2 * vocab_size - 1),
-            "segment_lengths": (2, max_seq_length),
-            "next_sentence_labels": (1, 1),
+            "segment_lengths": (2 * (max_pairs or 1), max_seq_length),
+            "next_sentence_labels": (max_pairs or 1, 1),
         }
     )
 
@@ -302,6 +314,8 @@ def _shape(path, record):
     by_canonical_name = {ALIASES.get(name, name): name for name in features}
     is_masked = "segment_lengths" not in by_canonical_name
     wanted = FEATURE_NAMES if is_masked else UNMASKED_FEATURE_NAMES
+    if is_masked and "pair_lengths" in by_canonical_name:
+        wanted = PACKED_FEATURE_NAMES
     missing = [name for name in wanted if name not in by_canonical_name]
     if missing:
         raise InputError(
@@ -317,18 +331,19 @@ def _shape(path, record):
     lengths = dict(zip(wanted, map(len, values)))
     sequence, predictions = lengths[wanted[0]], lengths.get("masked_lm_positions")
     expected = {name: predictions if name.startswith("masked_lm") else sequence for name in wanted}
-    expected["next_sentence_labels"] = 1
-    if not is_masked:
-        expected["segment_lengths"] = 2
-    if lengths != expected or sequence == 0:
+    pairs = lengths.get("pair_lengths", 1) if is_masked else max(1, lengths["next_sentence_labels"])
+    expected.update(dict.fromkeys(("next_sentence_labels", "pair_lengths"), pairs), segment_lengths=2 * pairs)
+    if any(length != expected[name] for name, length in lengths.items()) or sequence == 0:
         found = ", ".join(f"{name} {len(value)}" for name, value in zip(names, values))
         raise InputError(f"{path}: lengths of the features disagree: {found}.")
+    max_pairs = pairs if pairs > 1 else None
     return RecordShape(
         max_seq_length=sequence,
         max_predictions_per_seq=predictions,
+        max_pairs=max_pairs,
         feature_names=names,
         features={name: (str(value.dtype), len(value)) for name, value in zip(names, values)},
-        layout=_layout(record, sequence, predictions),
+        layout=_layout(record, sequence, predictions, max_pairs),
         max_token_id=_max_token_id(dict(zip(wanted, values))),
     )
 
@@ -339,14 +354,14 @@ def _max_token_id(features):
     return int(max(features["input_ids"].max(), features["masked_lm_ids"].max(initial=0)))
 
 
-def _layout(record, max_seq_length, max_predictions_per_seq):
+def _layout(record, max_seq_length, max_predictions_per_seq, max_pairs):
     """The `Layout` of a record of ours, by the number of bytes that its token ids have; None for any other."""
     for id_bytes in range(1, 5):
         vocab_size = 1 << 7 * id_bytes
         if max_predictions_per_seq is None:
-            layout = unmasked_layout(max_seq_length, vocab_size // 2)
+            layout = unmasked_layout(max_seq_length, vocab_size // 2, max_pairs)
         else:
-            layout = pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size)
+            layout = pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size, max_pairs)
         if layout.matches(record):
             return layout
     return None

@@ -16,7 +16,7 @@ from absl import logging
 
 from bert import files
 from bert.data import corpus as corpora
-from bert.data import masking, planning, records, token_store, wordpiece, workers
+from bert.data import masking, packing, planning, records, token_store, wordpiece, workers
 from bert.errors import InputError
 
 _RECORDS_PER_BUCKET = 1 << 15
@@ -34,11 +34,11 @@ def manifest_path(record_file):
 
 def layout(vocab, settings):
     """`records.Layout` of the records of a vocabulary and settings."""
+    vocab_size = max(vocab.values()) + 1
+    max_pairs = packing.max_pairs(settings.max_seq_length) if settings.pack_sequences else None
     if settings.dynamic_masking:
-        return records.unmasked_layout(settings.max_seq_length, max(vocab.values()) + 1)
-    return records.pretraining_layout(
-        settings.max_seq_length, settings.max_predictions_per_seq, max(vocab.values()) + 1
-    )
+        return records.unmasked_layout(settings.max_seq_length, vocab_size, max_pairs)
+    return records.pretraining_layout(settings.max_seq_length, settings.max_predictions_per_seq, vocab_size, max_pairs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,9 +117,9 @@ class ShardWriter:
         try:
             for shard in shards:
                 path, temporary = self._output_files[shard], self._temporary(shard)
-                tokens = 0
-                for job, bucket_tokens in zip(jobs[shard], done):
-                    tokens += bucket_tokens
+                tokens = pairs = 0
+                for job, (bucket_tokens, bucket_pairs) in zip(jobs[shard], done):
+                    tokens, pairs = tokens + bucket_tokens, pairs + bucket_pairs
                     progress.add(self._dealing.size(job[0]))
                 size = self._bytes(jobs[shard])
                 manifest = {
@@ -127,6 +127,7 @@ class ShardWriter:
                     "shard": shard,
                     "num_shards": len(self._output_files),
                     "records": size // self._record_bytes,
+                    "pairs": pairs,
                     "tokens": tokens,
                     "bytes": size,
                 }
@@ -253,11 +254,19 @@ class RecordMaker:
 
         Args:
           rng: generator.
-          rows: array of `planning.ROW`, [batch].
+          rows: array of `planning.ROW`, [batch], or [batch, max_pairs] if the records are packed.
 
         Returns:
           A dict from name to array [batch, length], as `records.Layout.encode` takes it.
         """
+        if not self._settings.pack_sequences:
+            return self._features(rng, rows)
+        is_pair = rows["len_a"] > 0  # [batch, max_pairs]
+        pairs = rows[is_pair]  # [pairs]
+        lengths = pairs["len_a"].astype(np.int64) + pairs["len_b"] + self._settings.special_tokens
+        return packing.lay(self._features(rng, pairs), lengths, is_pair)
+
+    def _features(self, rng, rows):
         settings = self._settings
         len_a, len_b = rows["len_a"].astype(np.int64), rows["len_b"].astype(np.int64)
         lengths = len_a + len_b + settings.special_tokens
@@ -318,10 +327,11 @@ class _BucketWriter:
         corpus = corpora.Corpus(folder)
         self._maker = RecordMaker(corpus.tokens, vocab, settings)
         self._layout = layout(vocab, settings)
-        self._batch = max(1, min(_RECORDS_PER_BATCH, _TOKENS_PER_BATCH // settings.max_seq_length))
+        pairs = np.prod(packing.row_type(settings).shape, dtype=int)
+        self._batch = max(1, min(_RECORDS_PER_BATCH, _TOKENS_PER_BATCH // (settings.max_seq_length * pairs)))
 
     def write(self, job):
-        """Writes the bucket ``(bucket, path, offset)`` into a file; returns its number of tokens."""
+        """Writes the bucket ``(bucket, path, offset)`` into a file; returns its numbers of tokens and pairs."""
         bucket, path, offset = job
         rng = planning.random_stream(self._settings.random_seed, "write", bucket)
         rows = self._rows(bucket)
@@ -334,13 +344,15 @@ class _BucketWriter:
                 while content:  # a disk that is about to be full takes only a part
                     content = content[f.write(content) :]
         text_tokens = rows["len_a"].sum(dtype=np.int64) + rows["len_b"].sum(dtype=np.int64)
-        return int(text_tokens) + self._settings.special_tokens * len(rows)
+        pairs = int(np.count_nonzero(rows["len_a"]))
+        return int(text_tokens) + self._settings.special_tokens * pairs, pairs
 
     def _rows(self, bucket):
-        """The plan of a bucket: array of `planning.ROW`."""
+        """The plan of a bucket: array of `packing.row_type`."""
         starts, counts = self._dealing.pieces(bucket)
-        pieces, size = [], planning.ROW.itemsize
+        row_type = packing.row_type(self._settings)
+        pieces, size = [], row_type.itemsize
         with open(self._plan_path, "rb", buffering=0) as f:
             for start, count in zip(starts.tolist(), counts.tolist()):
                 pieces.append(os.pread(f.fileno(), count * size, start * size))
-        return np.frombuffer(b"".join(pieces), planning.ROW)
+        return np.frombuffer(b"".join(pieces), row_type)

@@ -25,14 +25,18 @@ def label_counts(phase, vocab_size, max_records=-1):
     """
     counts = np.zeros(vocab_size, np.int64)
     names = ("tokens", "segment_lengths") if phase.masking else ("masked_lm_ids", "masked_lm_weights")
-    spec = {name: phase.feature_spec[name] for name in names}
+    spec = {name: phase.record_spec[name] for name in names}
     dataset = tf.data.TFRecordDataset(list(phase.files)).take(max_records).batch(_BATCH)
     for batch in dataset.map(lambda serialized: input_pipeline.parse_batch(serialized, spec, phase.feature_names)):
         tokens, used = (batch[name].numpy() for name in names)
         if phase.masking:
-            # All tokens that may be masked: those between the special ones.
-            column, end_a, end = np.arange(tokens.shape[1]), used[:, :1] - 1, used.sum(axis=1, keepdims=True) - 1
-            used = (column > 0) & (column < end) & (column != end_a)
+            # All tokens that may be masked: all but the last of each segment and the first of each pair.
+            ends = used.cumsum(axis=1)  # [batch, segments]
+            used = np.arange(tokens.shape[1] + 1) < ends[:, -1:]
+            np.put_along_axis(used, ends - 1, False, axis=1)
+            np.put_along_axis(used, ends[:, 1::2], False, axis=1)
+            used[:, 0] = False
+            used = used[:, :-1]  # one column more than there are places: the last pair may end the row
             tokens = tokens >> 1  # the lowest bit is the mark of what continues a word
         counts += np.bincount(tokens[used > 0], minlength=vocab_size)
     return counts

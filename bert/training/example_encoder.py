@@ -27,13 +27,11 @@ class EncodedExamples:
         if "first_places" in features:
             self._first = features["first_places"][:, 0]  # [batch]
             example_ids = self._rows(features["example_ids"])  # [rows, seq]
-            is_same = tf.equal(example_ids[:, :, tf.newaxis], example_ids[:, tf.newaxis, :])  # [rows, seq, seq]
-            is_token = tf.greater(example_ids, 0)[:, tf.newaxis, :]  # [rows, 1, seq]
             self._model = modeling.BertModel(
                 config,
                 is_training,
                 self._rows(features["input_ids"]),  # [rows, seq]
-                tf.cast(tf.logical_and(is_same, is_token), tf.int32),  # [rows, seq, seq]
+                modeling.create_attention_mask_from_parts(example_ids),  # [rows, seq, seq]
                 self._rows(features["segment_ids"]),  # [rows, seq]
                 position_ids=self._rows(features["position_ids"]),  # [rows, seq]
                 pooled_places=self._first,

@@ -1,5 +1,6 @@
 """What can be checked before the first step: each check names both sides of what disagrees."""
 
+import dataclasses
 import os
 
 from absl import logging
@@ -39,11 +40,18 @@ def check_vocabulary(config, vocab_size, vocab_file, config_file):
         )
 
 
-def check_records(paths, flag, max_seq_length, max_predictions_per_seq, config, has_masks=True):
+def check_records(paths, flag, max_seq_length, max_predictions_per_seq, config, has_masks=True, is_packed=None):
     """Checks that record files have the shapes asked for and no token without an embedding.
 
+    Args:
+      paths: the files.
+      flag: the flag that names them.
+      max_seq_length, max_predictions_per_seq, config: what the training has.
+      has_masks: whether the records must have masks, or must have none.
+      is_packed: whether they must be packed, or must not be; None: as they are, but all alike.
+
     Returns:
-      The names of the features as the files spell them, and the `records.Layout` of all files or None.
+      A `records.RecordShape` that all files have; its layout is None if they have several.
     """
     layouts = []
     for path in paths:
@@ -59,6 +67,11 @@ def check_records(paths, flag, max_seq_length, max_predictions_per_seq, config, 
                 f"--{flag}: the records in {path} have masks in them, which --dynamic_masking would draw. Leave the "
                 "flag out, or make the records anew with it."
             )
+        if is_packed is None:
+            is_packed = shape.max_pairs is not None
+        if is_packed != (shape.max_pairs is not None):
+            there = "several pairs each, for" if shape.max_pairs else "one pair each, for training without"
+            raise InputError(f"--{flag}: the records in {path} hold {there} --pack_sequences.")
         for name, there, here in (
             ("max_seq_length", shape.max_seq_length, max_seq_length),
             ("max_predictions_per_seq", shape.max_predictions_per_seq, max_predictions_per_seq),
@@ -74,7 +87,7 @@ def check_records(paths, flag, max_seq_length, max_predictions_per_seq, config, 
                 f"{config.vocab_size}. The records were made with another vocabulary."
             )
     is_common = all(layout == layouts[0] for layout in layouts)
-    return shape.feature_names, layouts[0] if is_common else None
+    return dataclasses.replace(shape, layout=layouts[0] if is_common else None)
 
 
 def check_output_dir(output_dir, config, vocab_file):

@@ -29,6 +29,7 @@ class Phase:
       schedule: the `bert.training.trainer.Schedule`.
       files: its record files.
       counts: number of records in each file.
+      max_pairs: how many pairs a record has room for if they are packed, else None.
       feature_names: the features as the files spell them.
       layout: the `bert.data.records.Layout` of the files, or None.
       masking: the `bert.data.dynamic_masking.DynamicMasking` of files without masks, or None.
@@ -41,16 +42,46 @@ class Phase:
     schedule: Optional[trainer.Schedule] = None
     files: tuple = ()
     counts: tuple = ()
+    max_pairs: Optional[int] = None
     feature_names: tuple = ()
     layout: object = None
     masking: object = None
 
     @property
     def feature_spec(self):
+        """The features that the model is given."""
+        return input_pipeline.feature_spec(self.max_seq_length, self.max_predictions_per_seq, self.max_pairs)
+
+    @property
+    def record_spec(self):
         """The features to parse."""
         if self.masking:
-            return input_pipeline.unmasked_feature_spec(self.max_seq_length)
-        return input_pipeline.feature_spec(self.max_seq_length, self.max_predictions_per_seq)
+            return input_pipeline.unmasked_feature_spec(self.max_seq_length, self.max_pairs)
+        return self.feature_spec
+
+
+class Rows:
+    """Where the pairs of packed records lie.
+
+    Attributes:
+      pair_ids: int32 Tensor [batch, seq], which of the row's pairs a place belongs to; `max_pairs` for padding.
+      position_ids: int32 Tensor [batch, seq], position of each token in its pair.
+      first_places: int32 Tensor [batch * max_pairs], row * seq + place in the row of each pair's [CLS].
+      pair_weights: float32 Tensor [batch, max_pairs], 0 where there is no pair. Its place is one in the row, too.
+    """
+
+    def __init__(self, pair_lengths, seq_length):
+        """Finds it from the lengths of the pairs, int32 [batch, max_pairs]."""
+        ends = tf.cumsum(pair_lengths, axis=1)  # [batch, max_pairs]
+        starts = ends - pair_lengths  # [batch, max_pairs]
+        place = tf.range(seq_length)  # [seq]
+        is_behind = place >= ends[:, :, tf.newaxis]  # [batch, max_pairs, seq]
+        self.pair_ids = tf.reduce_sum(tf.cast(is_behind, tf.int32), axis=1)
+        ended = tf.where_v2(is_behind, ends[:, :, tf.newaxis], 0)  # [batch, max_pairs, seq]
+        self.position_ids = place - tf.reduce_max(ended, axis=1)
+        row_starts = tf.range(modeling.get_shape_list(starts)[0])[:, tf.newaxis] * seq_length  # [batch, 1]
+        self.first_places = tf.reshape(row_starts + tf.minimum(starts, seq_length - 1), [-1])
+        self.pair_weights = tf.cast(pair_lengths > 0, tf.float32)
 
 
 def build_losses(
@@ -59,26 +90,34 @@ def build_losses(
     is_training,
     next_sentence=True,
     masked_lm_weight=None,
+    next_sentence_weight=None,
     **model_options,
 ):
     """Builds the model and both losses on a batch.
 
     Args:
       config: a `BertConfig`.
-      features: dict of Tensors as of `bert.data.input_pipeline`.
+      features: dict of Tensors as of `bert.data.input_pipeline`; packed, if "pair_lengths" is among them.
       is_training: whether dropout is on.
       next_sentence: whether next sentence prediction is a part of the loss.
-      masked_lm_weight: as `total_weight` of `pretraining_heads.get_masked_lm_output`.
+      masked_lm_weight, next_sentence_weight: as `total_weight` of the functions of `pretraining_heads`.
       **model_options: further arguments of `modeling.BertModel`.
 
     Returns:
-      The total loss (scalar), and a dict of per-prediction and per-example tensors for metrics.
+      The total loss (scalar), and a dict of per-prediction and per-pair tensors for metrics. Of packed rows, there are
+      batch * max_pairs pairs, of which those that are not there have weight 0.
     """
+    mask, pair_weights = features["input_mask"], features.get("is_real_example")
+    if "pair_lengths" in features:
+        rows = Rows(features["pair_lengths"], mask.shape.as_list()[1])
+        mask = modeling.create_attention_mask_from_parts(rows.pair_ids)  # [batch, seq, seq]
+        pair_weights = rows.pair_weights
+        model_options.update(position_ids=rows.position_ids, pooled_places=rows.first_places)
     model = modeling.BertModel(
         config=config,
         is_training=is_training,
         input_ids=features["input_ids"],  # [batch, seq]
-        input_mask=features["input_mask"],  # [batch, seq]
+        input_mask=mask,  # [batch, seq], or [batch, seq, seq]
         token_type_ids=features["segment_ids"],  # [batch, seq]
         **model_options,
     )
@@ -91,11 +130,12 @@ def build_losses(
         features["masked_lm_weights"],
         masked_lm_weight,
     )
-    real = features.get("is_real_example")
     next_sentence_loss, next_sentence_losses, next_sentence_log_probs = pretraining_heads.get_next_sentence_output(
-        config, model.get_pooled_output(), features["next_sentence_labels"], real
+        config, model.get_pooled_output(), features["next_sentence_labels"], pair_weights, next_sentence_weight
     )
-    labels = tf.reshape(features["next_sentence_labels"], [-1])  # [batch]
+    labels = tf.reshape(features["next_sentence_labels"], [-1])  # [pairs]
+    if pair_weights is None:
+        pair_weights = tf.ones_like(labels, tf.float32)
     return masked_lm_loss + next_sentence_loss if next_sentence else masked_lm_loss, {
         "masked_lm_loss": masked_lm_loss,
         "masked_lm_losses": masked_lm_losses,  # [batch * predictions]
@@ -103,10 +143,10 @@ def build_losses(
         "masked_lm_ids": tf.reshape(features["masked_lm_ids"], [-1]),  # [batch * predictions]
         "masked_lm_weights": tf.reshape(features["masked_lm_weights"], [-1]),  # [batch * predictions]
         "next_sentence_loss": next_sentence_loss,
-        "next_sentence_losses": next_sentence_losses,  # [batch]
-        "next_sentence_log_probs": next_sentence_log_probs,  # [batch, 2]
-        "next_sentence_labels": labels,  # [batch]
-        "next_sentence_weights": tf.ones_like(labels, tf.float32) if real is None else tf.reshape(real, [-1]),
+        "next_sentence_losses": next_sentence_losses,  # [pairs]
+        "next_sentence_log_probs": next_sentence_log_probs,  # [pairs, 2]
+        "next_sentence_labels": labels,  # [pairs]
+        "next_sentence_weights": tf.reshape(pair_weights, [-1]),  # [pairs]
     }
 
 
@@ -122,11 +162,11 @@ def _training_metrics(outputs, next_sentence):
         "masked_lm_accuracy": tf.reduce_sum(weights * right) / (tf.reduce_sum(weights) + 1e-5),
     }
     if next_sentence:
-        choice = _choice(outputs["next_sentence_log_probs"])  # [batch]
+        choice = _choice(outputs["next_sentence_log_probs"])  # [pairs]
+        right = tf.cast(tf.equal(choice, outputs["next_sentence_labels"]), tf.float32)  # [pairs]
+        weights = outputs["next_sentence_weights"]
         metrics["next_sentence_loss"] = outputs["next_sentence_loss"]
-        metrics["next_sentence_accuracy"] = tf.reduce_mean(
-            tf.cast(tf.equal(choice, outputs["next_sentence_labels"]), tf.float32)
-        )
+        metrics["next_sentence_accuracy"] = tf.reduce_sum(weights * right) / tf.maximum(tf.reduce_sum(weights), 1.0)
     return metrics
 
 
@@ -209,7 +249,7 @@ class Pretrainer(trainer.Trainer):
                 input_pipeline.training_input_fn(
                     phase.files,
                     phase.counts,
-                    phase.feature_spec,
+                    phase.record_spec,
                     phase.feature_names,
                     self.seed,
                     phase.schedule.train_batch_size,
@@ -239,7 +279,7 @@ class Pretrainer(trainer.Trainer):
             steps, count = max_steps, max_steps * self.eval_batch_size
         start = time.monotonic()
         results = self._estimator(self.evaluation_model_fn(), eval_batch_size=self.eval_batch_size).evaluate(
-            input_pipeline.evaluation_input_fn(phase.files, phase.feature_spec, phase.feature_names),
+            input_pipeline.evaluation_input_fn(phase.files, phase.record_spec, phase.feature_names),
             steps=steps,
         )
         # Estimator's own "loss" is a mean over batches, in which a last batch that is not full weighs too much.
@@ -249,11 +289,14 @@ class Pretrainer(trainer.Trainer):
         return dict(results)
 
     def loss_builder(self, batch, num_micro_batches=1):
-        """As of `trainer.Trainer`. Predictions weigh the same in whichever micro-batch they are."""
-        mean_weight = tf.reduce_sum(batch["masked_lm_weights"]) / num_micro_batches
+        """As of `trainer.Trainer`. Predictions and pairs weigh the same in whichever micro-batch they are."""
+        weights = {"masked_lm_weight": tf.reduce_sum(batch["masked_lm_weights"]) / num_micro_batches}
+        if "pair_lengths" in batch:
+            pairs = tf.reduce_sum(tf.cast(batch["pair_lengths"] > 0, tf.float32))
+            weights["next_sentence_weight"] = pairs / num_micro_batches
 
         def build(features):
-            loss, outputs = self._build(features, is_training=True, masked_lm_weight=mean_weight)
+            loss, outputs = self._build(features, is_training=True, **weights)
             return loss, _training_metrics(outputs, self.next_sentence)
 
         return build
@@ -273,12 +316,7 @@ class Pretrainer(trainer.Trainer):
 
         return model_fn
 
-    def _build(self, features, is_training, masked_lm_weight=None):
+    def _build(self, features, is_training, **weights):
         return build_losses(
-            self.config,
-            features,
-            is_training,
-            next_sentence=self.next_sentence,
-            masked_lm_weight=masked_lm_weight,
-            **self.model_options,
+            self.config, features, is_training, next_sentence=self.next_sentence, **weights, **self.model_options
         )

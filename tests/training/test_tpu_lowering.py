@@ -36,7 +36,7 @@ def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32, 
     schedule = trainer.Schedule(REPLICAS * BATCH, 1e-3, 100, 10, num_accumulation_steps=num_accumulation_steps)
     options = {"output_dir": "unused", "seed": 1, "compute_dtype": compute_dtype}
     if program == "pretraining":
-        spec = input_pipeline.feature_spec(12, 3)
+        spec = input_pipeline.feature_spec(12, 3, 2 if packed else None)
         model = pretraining.Pretrainer(CONFIG, TPU, **options)
     else:
         spec = finetuning.sequence_spec(12)
@@ -61,7 +61,8 @@ def model_fn(program, mode, num_accumulation_steps=1, compute_dtype=tf.float32, 
     [
         ("pretraining", TRAIN, {}),
         ("pretraining", TRAIN, {"num_accumulation_steps": 2, "compute_dtype": tf.bfloat16}),
-        ("pretraining", EVAL, {}),
+        ("pretraining", TRAIN, {"packed": True, "num_accumulation_steps": 2}),
+        ("pretraining", EVAL, {"packed": True}),
         ("classifier", TRAIN, {}),
         ("classifier", TRAIN, {"packed": True, "num_accumulation_steps": 2}),
         ("classifier", PREDICT, {}),
