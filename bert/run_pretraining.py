@@ -92,8 +92,16 @@ flags.DEFINE_float(
 )
 text_flags.define()
 
-# The TF 2 model garden's name.
+# The TF 2 model garden's flags.
 flags.DEFINE_alias("input_files", "input_file")
+flags.DEFINE_integer(
+    "num_train_epochs",
+    3,
+    "If it or --num_steps_per_epoch is given, their product is --num_train_steps: an epoch is no pass over the data.",
+    lower_bound=1,
+)
+flags.DEFINE_integer("num_steps_per_epoch", 1000, "See --num_train_epochs.", lower_bound=1)
+flags.DEFINE_float("warmup_steps", None, "As --num_warmup_steps.", lower_bound=0.0)
 
 
 def main():
@@ -216,6 +224,7 @@ def _apply_recipe():
     Returns:
       The phases, and a dict of entries of the model's config that the recipe changes.
     """
+    _apply_garden_flags()
     given = {name for name in ("num_warmup_steps", "save_checkpoints_steps") if FLAGS[name].present}
     phases, config_changes = (), {}
     if FLAGS.recipe:
@@ -249,6 +258,24 @@ def _apply_recipe():
         FLAGS.set_default("max_predictions_per_seq", predictions)
     lengths = {name: FLAGS[name].value for name in ("max_seq_length", "max_predictions_per_seq")}
     return ({"share": 1.0, **lengths},), config_changes
+
+
+def _apply_garden_flags():
+    """Gives the flags that the model garden's stand for."""
+    if FLAGS["num_train_epochs"].present or FLAGS["num_steps_per_epoch"].present:
+        epochs, steps = FLAGS.num_train_epochs, FLAGS.num_steps_per_epoch
+        origin = f"--num_train_epochs={epochs} of --num_steps_per_epoch={steps}"
+        _give("num_train_steps", epochs * steps, origin)
+    if FLAGS.warmup_steps is not None:
+        _give("num_warmup_steps", round(FLAGS.warmup_steps), f"--warmup_steps={FLAGS.warmup_steps:g}")
+
+
+def _give(name, value, origin):
+    """Sets a flag as if it were on the command line, on which it must not have another value."""
+    if not FLAGS[name].present:
+        FLAGS[name].parse(value)
+    elif FLAGS[name].value != value:
+        raise InputError(f"--{name}={FLAGS[name].value} and {origin} contradict each other: give one of them.")
 
 
 def _check_flags():

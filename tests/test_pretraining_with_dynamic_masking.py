@@ -48,7 +48,7 @@ def variables(folder):
 
 
 def test_from_text_to_results_with_masks_drawn_while_reading_packed_rows(run, tmp_path):
-    packed = {"pack_sequences": True, "short_seq_prob": 1.0, "num_accumulation_steps": 2}
+    packed = {"pack_sequences": True, "short_seq_prob": 1.0}
     run(output_dir=tmp_path / "whole", do_eval=True, **packed)
     made = sorted((tmp_path / "whole" / "records").glob("*/*.tfrecord"))
     shapes = {path.parent.name.split("-")[0]: records.peek(str(path)) for path in made}
@@ -60,6 +60,14 @@ def test_from_text_to_results_with_masks_drawn_while_reading_packed_rows(run, tm
     assert json.loads(manifest.read_text())["settings"]["dupe_factor"] == 1
     summary = json.loads((tmp_path / "whole" / "training_summary.json").read_text())
     assert summary["eval_metrics"]["token_frequency_loss"] < summary["eval_metrics"]["uniform_loss"]
+
+    train = str(tmp_path / "whole" / "records" / "train-*" / "*.tfrecord")
+    for changes, message in (
+        ({"pack_sequences": False}, "several pairs each, for --pack_sequences"),
+        ({"pack_sequences": True, "masked_lm_prob": 0.3}, r"packed for .*0\.15.* draws masks with .*0\.3"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run(output_dir=tmp_path / "new", input_file=train, **changes)
 
     # Resumed at step 4, it sees the same masks.
     options = {"records_dir": tmp_path / "whole" / "records", "output_dir": tmp_path / "cut", **packed}
@@ -93,5 +101,5 @@ def test_records_of_the_other_kind_are_refused_in_words(run, tmp_path, tiny_mode
     shorter.write_text("\n".join((tiny_model / "vocab.txt").read_text().split("\n")[:-2]))
     with pytest.raises(InputError, match=r"vocabulary of 32 entries.*one of 31"):
         run(input_file=unmasked, vocab_file=shorter, **new)
-    run(input_file=unmasked, eval_file=masked, do_eval=True, **new)
+    run(input_file=unmasked, eval_file=masked, do_eval=True, num_accumulation_steps=2, **new)
     assert (tmp_path / "new" / "eval_results.txt").exists()

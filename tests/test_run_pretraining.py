@@ -166,7 +166,12 @@ def test_training_learns_what_the_text_repeats(run, tmp_path):
 
 
 def test_without_next_sentences_there_are_no_metrics_of_them(run, tmp_path):
-    run(output_dir=tmp_path, do_eval=True, no_nsp=True, num_train_steps=2)
+    # The model garden's flags say how long.
+    steps = {"num_train_steps": None, "num_train_epochs": 2, "num_steps_per_epoch": 1}
+    warm_up = {"num_warmup_steps": None, "warmup_steps": 1.0}
+    run(output_dir=tmp_path, do_eval=True, no_nsp=True, **steps, **warm_up)
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert (settings["num_train_steps"], settings["num_warmup_steps"]) == (2, 1)
     assert list(results(tmp_path)) == ["global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"]
 
 
@@ -303,6 +308,9 @@ def record_file(run, tmp_path_factory, tiny_text, tiny_model):
         ({"do_train": False}, "Nothing to do"),
         ({"early_stopping_patience": 3}, "counts the evaluations of --eval_every, which is not given"),
         ({"best_metric": "f1"}, "--best_metric=f1: there are loss, masked_lm_loss,"),
+        ({"num_train_epochs": 5}, r"--num_train_steps=12 and --num_train_epochs=5 of --num_steps_per_epoch=1000 co"),
+        ({"warmup_steps": 4}, r"--num_warmup_steps=3 and --warmup_steps=4 contradict each other"),
+        ({"input_file": "RECORDS", "pack_sequences": True}, r"hold one pair each, for training without --pack_seq"),
         ({"max_seq_length": 128}, r"max_seq_length=128 is more than max_position_embeddings=64"),
         ({"input_file": "RECORDS", "max_seq_length": 64}, r"max_seq_length=32.*max_seq_length=64"),
         ({"input_file": "RECORDS", "max_predictions_per_seq": 7}, r"per_seq=5.*per_seq=7"),

@@ -38,9 +38,12 @@ def test_the_records_are_those_of_the_local_program(texts, tiny_model, tmp_path)
     vocab_file = str(tiny_model / "vocab.txt")
     outputs = [tmp_path / "here" / f"r-0000{i}-of-00002" for i in range(2)]
     cache = str(tmp_path / "cache")
-    made = pretraining_data.create(texts, vocab_file, list(map(str, outputs)), Settings(**SETTINGS), token_cache=cache)
-    for number, options in enumerate([[], ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]]):
-        done = beam(texts, vocab_file, tmp_path / f"beam{number}" / "r", *options)
+    runs = [([], False), (["--direct_num_workers=2", "--direct_running_mode=multi_processing"], True)]
+    for number, (options, packed) in enumerate(runs):
+        settings = Settings(**SETTINGS, pack_sequences=packed)
+        made = pretraining_data.create(texts, vocab_file, list(map(str, outputs)), settings, token_cache=cache)
+        flags = [f"--pack_sequences={packed}"]
+        done = beam(texts, vocab_file, tmp_path / f"beam{number}" / "r", *options, flags=flags)
         assert done.returncode == 0, done.stderr
         assert f"{made.records:,} records of 32 tokens" in done.stdout
         for path in outputs:
