@@ -2,25 +2,14 @@
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from numpy_bert import load_variables, random_variables
+from numpy_bert import load_variables, random_variables, small_config
 from packed_records import take_apart
 
-from bert import modeling
 from bert.data import packing
 from bert.training import accumulation, devices, pretraining
 
 SEQ, PREDICTIONS = 24, 6
-CONFIG = modeling.BertConfig(
-    vocab_size=31,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    max_position_embeddings=SEQ,
-    type_vocab_size=2,
-)
+CONFIG = small_config(max_position_embeddings=SEQ)
 
 
 def rows():
