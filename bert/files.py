@@ -74,9 +74,11 @@ def read_json_object(path):
     if not exists(path):
         raise InputError(f"{path}: no such file.")
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(read_text(path).removeprefix("\ufeff"))
     except json.JSONDecodeError as e:
         raise InputError(f"{path}, line {e.lineno}, column {e.colno}: not valid JSON: {e.msg}.") from e
+    except RecursionError as e:
+        raise InputError(f"{path}: the JSON in it is nested too deeply.") from e
     if not isinstance(content, dict):
         raise InputError(f'{path}: an object such as {{"key": value}} is expected, not {type(content).__name__}.')
     return content

@@ -69,8 +69,7 @@ def main():
 def _run(options):
     """Does what main() says, while it has the output folder to itself."""
     model = finetuning_flags.find_model(FLAGS, FLAGS.max_seq_length)
-    sentences = {split: list(_read(split)) for split in _wanted()}
-    tags = _tags(sentences)
+    sentences, tags = _read()
     entities = tagging.are_entities(tags)
     settings = {
         "task": results.TAGGING,
@@ -114,7 +113,8 @@ def _run(options):
 
 def tpu_plan(device):
     """What the flags train on a TPU, for `bert.preflight_tpu`: a `Finetuner`, and a `Stretch` without data."""
-    tags = tagging.find_tags(_read("train"))
+    path = _path("train")
+    tags = tagging.find_tags(path, tagging.read(path, encoding=FLAGS.input_encoding))
     return finetuning_flags.tpu_plan(FLAGS, device, lambda config: finetuning.tagger(len(tags)), _spec())
 
 
@@ -126,30 +126,33 @@ def _best_metric(entities):
     return FLAGS.best_metric or ("f1" if entities else "eval_accuracy")
 
 
-def _wanted():
-    wanted = {"train": FLAGS.do_train, "dev": FLAGS.do_eval, "test": FLAGS.do_predict}
-    return [split for split in wanted if wanted[split]]
-
-
-def _read(split):
+def _path(split):
     flag = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}[split]
     if not (FLAGS[flag].value or FLAGS.data_dir):
         raise InputError(f"--data_dir or --{flag} is needed.")
-    path = FLAGS[flag].value or tagging.find(FLAGS.data_dir, split)
-    return tagging.read(path, tagged=split != "test", encoding=FLAGS.input_encoding)
+    return FLAGS[flag].value or tagging.find(FLAGS.data_dir, split)
 
 
-def _tags(sentences):
-    """The tags: those of the training set, or of the training whose folder this is."""
-    if "train" in sentences:
-        tags = tagging.find_tags(sentences["train"])
+def _read():
+    """Reads all splits that are wanted.
+
+    Returns:
+      A dict from split to the list of its sentences; and the tags, those of the training set, or of the training whose
+      folder this is.
+    """
+    sentences = {}
+    if FLAGS.do_train:
+        sentences["train"] = list(tagging.read(_path("train"), encoding=FLAGS.input_encoding))
+        tags = tagging.find_tags(_path("train"), sentences["train"])
     else:
         tags = tuple(results.read_settings(FLAGS.output_dir).get("labels", ()))
     if not tags:
         raise InputError(f"--output_dir={FLAGS.output_dir} has no {results.SETTINGS_FILE} that tells the tags.")
-    if "dev" in sentences:
-        tagging.check_tags(FLAGS.eval_file or FLAGS.data_dir, sentences["dev"], tags)
-    return tags
+    if FLAGS.do_eval:
+        sentences["dev"] = list(tagging.read(_path("dev"), encoding=FLAGS.input_encoding, known=tags))
+    if FLAGS.do_predict:
+        sentences["test"] = list(tagging.read(_path("test"), tagged=False, encoding=FLAGS.input_encoding))
+    return sentences, tags
 
 
 def _spec():
@@ -209,9 +212,7 @@ def _predict(trainer, split, tags, entities):
     chosen, _ = _choose(trainer, split, tags, FLAGS.predict_batch_size)
     path = os.path.join(FLAGS.output_dir, PREDICTIONS_FILE)
     with files.atomic_write(path, "w") as f:
-        for sentence, found in zip(split.sentences, chosen):
-            f.writelines(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, found))
-            f.write("\n")
+        f.writelines(tagging.rows_with_tags(_path("test"), chosen, FLAGS.input_encoding))
     logging.info("wrote %s: %d sentences", path, len(chosen))
     if all(tag in tags for sentence in split.sentences for tag in sentence.tags):
         scores = tagging.scores([sentence.tags for sentence in split.sentences], chosen, entities)

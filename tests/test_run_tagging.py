@@ -66,7 +66,7 @@ def test_trains_evaluates_and_tags(run_tagging, folder, tmp_path):
 
     # The tags are those of the training.
     (tmp_path / "other.txt").write_text("anna B-PER\nrome B-CITY\n")
-    with pytest.raises(InputError, match="word 'rome': tag 'B-CITY' is unknown"):
+    with pytest.raises(InputError, match=r"other.txt:2: the tag 'B-CITY' of the word 'rome' is unknown"):
         run_tagging(
             **{**options, "do_train": False, "do_predict": False, "eval_every": None}, eval_file=tmp_path / "other.txt"
         )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 from bert import files
 from bert.errors import InputError
@@ -44,7 +45,7 @@ def check_settings(output_dir, settings):
 def write_labels(output_dir, task):
     """Writes the labels, one a line, in the order of the columns of the probabilities."""
     with files.atomic_write(os.path.join(output_dir, LABELS_FILE), "w") as f:
-        f.writelines(f"{label}\n" for label in task.labels)
+        f.writelines(f"{_cell(label)}\n" for label in task.labels)
 
 
 def write_predictions(output_dir, task, part, guids, outputs):
@@ -72,10 +73,15 @@ def write_predictions(output_dir, task, part, guids, outputs):
     with files.atomic_write(paths[1], "w") as f:
         f.write("id\tlabel\tprobability\n")
         for guid, decision, row in zip(guids, decisions, outputs):
-            f.write(f"{guid}\t{task.describe(decision)}\t{task.describe_probability(decision, row)}\n")
+            f.write(f"{_cell(guid)}\t{_cell(task.describe(decision))}\t{task.describe_probability(decision, row)}\n")
     if part in task.submission:
         paths.append(os.path.join(output_dir, task.submission[part]))
         with files.atomic_write(paths[2], "w") as f:
             f.write("index\tprediction\n")
-            f.writelines(f"{guid}\t{task.submission_value(row)}\n" for guid, row in zip(guids, outputs))
+            f.writelines(f"{_cell(guid)}\t{task.submission_value(row)}\n" for guid, row in zip(guids, outputs))
     return paths
+
+
+def _cell(text):
+    """Text of CSV or JSON in which a tab or a line end would make another row of it."""
+    return re.sub(r"[\t\r\n]+", " ", str(text))

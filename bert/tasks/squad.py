@@ -98,12 +98,13 @@ class Window:
     is_impossible: bool = False
 
 
-def read(path, version_2=False):
+def read(path, version_2=False, training=False):
     """Reads a file in SQuAD's form.
 
     Args:
       path: JSON file.
       version_2: whether questions may have no answer.
+      training: whether every question must have a usable answer; if not, ids must differ, since answers go by them.
 
     Returns:
       List of `Question`.
@@ -112,32 +113,48 @@ def read(path, version_2=False):
       InputError: the file has another form; names the question.
     """
     content = files.read_json_object(path)
-    questions = []
-    where = "the top"
-    try:
-        for article in content["data"]:
-            where = f"article {article.get('title')!r}"
-            for passage in article["paragraphs"]:
-                paragraph = Paragraph(passage["context"])
-                for entry in passage["qas"]:
-                    where = f"question {entry.get('id')!r}"
-                    impossible = version_2 and bool(entry.get("is_impossible", False))
-                    answers = [] if impossible else entry.get("answers", [])
-                    questions.append(
-                        Question(
-                            entry["id"],
-                            entry["question"],
-                            paragraph,
-                            [answer["text"] for answer in answers],
-                            answers[0]["answer_start"] if answers else -1,
-                            impossible,
-                        )
+    questions, ids = [], set()
+    for i, article in enumerate(_get(path, "the top", content, "data", list)):
+        where = f"article {i + 1}"
+        for passage in _get(path, where, article, "paragraphs", list):
+            paragraph = Paragraph(_get(path, where, passage, "context", str))
+            for entry in _get(path, where, passage, "qas", list):
+                question = _question(path, where, entry, paragraph, version_2)
+                if training and not (question.answers or question.is_impossible):
+                    raise InputError(
+                        f"{path}: question {question.qas_id!r} has no answer to train on; for SQuAD 2.0 give "
+                        "--version_2_with_negative."
                     )
-    except (KeyError, TypeError, AttributeError) as e:
-        raise InputError(f"{path}: not in SQuAD's form at {where}: {type(e).__name__}: {e}.") from e
+                if question.qas_id in ids and not training:
+                    raise InputError(f"{path}: there are two questions with the id {question.qas_id!r}.")
+                ids.add(question.qas_id)
+                questions.append(question)
     if not questions:
         raise InputError(f"{path}: there are no questions in it.")
     return questions
+
+
+def _question(path, where, entry, paragraph, version_2):
+    qas_id = _get(path, f"a question of {where}", entry, "id", (str, int))
+    where = f"question {qas_id!r}"
+    impossible = version_2 and _get(path, where, entry, "is_impossible", bool, False)
+    answers = [] if impossible else _get(path, where, entry, "answers", list, [])
+    texts = [_get(path, where, answer, "text", str) for answer in answers]
+    starts = [_get(path, where, answer, "answer_start", int) for answer in answers]
+    question = _get(path, where, entry, "question", str)
+    return Question(str(qas_id), question, paragraph, texts, starts[0] if starts else -1, impossible)
+
+
+def _get(path, where, entry, name, kind, default=None):
+    """An entry of a JSON object, if it is of the right kind."""
+    if not isinstance(entry, dict):
+        raise InputError(f"{path}: not in SQuAD's form at {where}: an object is expected, not {entry!r:.60}.")
+    value = entry.get(name, default)
+    if value is None and name not in entry:
+        raise InputError(f"{path}: not in SQuAD's form at {where}: there is no {name!r} in it.")
+    if not isinstance(value, kind):
+        raise InputError(f"{path}: not in SQuAD's form at {where}: {name!r} cannot be {value!r:.60}.")
+    return value
 
 
 class Encoder:
@@ -229,7 +246,7 @@ class Encoder:
         settings = ("squad", _FORMAT, training, version_2, bool(self.do_lower_case), lengths)
 
         def write(f):
-            numbered = enumerate(itertools.chain.from_iterable(read(path, version_2) for path in sources))
+            numbered = enumerate(itertools.chain.from_iterable(read(path, version_2, training) for path in sources))
             windows = (window for i, question in numbered for window in self.windows(question, i, training))
             made = self.write(windows, f, training)
             if not made["count"]:
@@ -319,10 +336,6 @@ class Encoder:
 
     def _answer_words(self, question):
         """The first and last word of the first answer, or None if its text is not there."""
-        if not question.answers:
-            raise InputError(
-                f"question {question.qas_id!r} has no answer to train on; for SQuAD 2.0 give --version_2_with_negative."
-            )
         places = question.paragraph.word_of_char
         last = question.answer_start + len(question.answers[0]) - 1
         if not 0 <= question.answer_start <= last < len(places):

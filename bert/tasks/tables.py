@@ -90,8 +90,16 @@ def _read_objects(path, encoding):
             continue
         try:
             row = json.loads(line)
+            if "\\ud" in line.lower():
+                json.dumps(row, ensure_ascii=False).encode()
         except json.JSONDecodeError as e:
-            raise InputError(f"{path}:{number}, column {e.colno}: not valid JSON: {e.msg}.") from e
+            raise InputError(
+                f"{path}:{number}, column {e.colno}: not valid JSON, of which an object a line is expected: {e.msg}."
+            ) from e
+        except UnicodeEncodeError as e:  # which JSON can write, but not UTF-8
+            raise InputError(f"{path}:{number}: there is half a character in it ({e.reason}).") from e
+        except RecursionError as e:
+            raise InputError(f"{path}:{number}: the JSON is nested too deeply.") from e
         if not isinstance(row, dict):
             raise InputError(f"{path}:{number}: an object a line is expected, not {type(row).__name__}.")
         yield number, row
@@ -109,6 +117,12 @@ def _read_json_lines(path, columns, encoding):
         missing = [name for name in names.values() if name not in row]
         if missing:
             raise InputError(f"{path}:{number}: no {missing[0]!r}; the object has {', '.join(row)}.")
+        for name in names.values():
+            values = row[name] if isinstance(row[name], list) else [row[name]]
+            if any(isinstance(value, (dict, list)) for value in values):
+                raise InputError(
+                    f"{path}:{number}, column {name!r}: text or a number is expected, not {row[name]!r:.60}."
+                )
         yield number, {role: row[name] for role, name in names.items()}
 
 
@@ -120,6 +134,8 @@ def _find_columns(cells, columns):
         matches = [names.index(name.lower()) for name in candidates if name.lower() in names]
         if not matches:
             return f"no column named {' or '.join(candidates)}"
+        if names.count(names[matches[0]]) > 1:
+            return f"several columns named {names[matches[0]]}"
         found[role] = matches[0]
     return found
 

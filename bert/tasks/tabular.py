@@ -1,6 +1,7 @@
 """A task of the user's own: a table, whose labels are found in its training file."""
 
 import collections
+import re
 
 from bert.errors import InputError
 from bert.tasks import tables, task
@@ -65,8 +66,10 @@ class Tabular(task.Task):
         """
         if self.label_kind == task.REGRESSION:
             return
-        counts = collections.Counter()
+        counts, rows = collections.Counter(), 0
         for line, row in tables.read(path, {"label": self.columns["label"]}, None, self.encoding):
+            rows += 1
+            self.check_label(path, line, self.columns["label"][0], row["label"])
             found = self.split_label(row["label"])
             if self.label_kind == task.SINGLE and not found[0]:
                 raise InputError(f"{path}:{line}, column {self.columns['label'][0]!r}: no label.")
@@ -76,12 +79,14 @@ class Tabular(task.Task):
                     f"{path}:{line}: more than {_MOST_LABELS} different labels in column {self.columns['label'][0]!r}. "
                     "Is it the right column? For numbers, give --label_kind=regression."
                 )
-        if len(counts) < (1 if self.label_kind == task.MULTI else 2):
-            raise InputError(
-                f"{path}: at least two different labels are needed, but there is {', '.join(counts) or 'none'}."
-            )
+        if not rows:
+            raise InputError(f"{path}: there are no examples in it.")
+        if self.label_kind == task.MULTI and not counts:
+            raise InputError(f"{path}: none of its {rows} examples has a label.")
+        if self.label_kind == task.SINGLE and len(counts) < 2:
+            raise InputError(f"{path}: at least two different labels are needed, but there is only {min(counts)!r}.")
         names = list(counts)
-        is_numeric = all(name.lstrip("-").isdigit() for name in names)
+        is_numeric = all(re.fullmatch("-?[0-9]+", name) for name in names)
         self.labels = tuple(sorted(names, key=int) if is_numeric else sorted(names))
 
     def split_label(self, value):

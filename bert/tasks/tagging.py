@@ -6,6 +6,7 @@ as that of the CoNLL-2003 shared task (https://aclanthology.org/W03-0419) has.
 
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from bert.tasks.task import find_file
 OUTSIDE = "O"
 _DOCUMENT = "-DOCSTART-"
 _BATCH = 1000
+_MOST_TAGS = 1000
 _FILE_NAMES = {
     "train": ("train.txt", "train.tsv", "train.conll"),
     "dev": ("dev.txt", "dev.tsv", "dev.conll", "valid.txt", "valid.tsv", "valid.conll", "testa.txt"),
@@ -60,63 +62,93 @@ def find(data_dir, split):
     return find_file(data_dir, _FILE_NAMES[split], split, "tagging")
 
 
-def read(path, tagged=True, encoding="utf-8"):
+def read(path, tagged=True, encoding="utf-8", known=None):
     """Reads the sentences of a file.
 
     Args:
       path: the file. The first column is the word, the last its tag.
       tagged: whether every word must have a tag.
       encoding: name of the text encoding.
+      known: the tags that there may be; None: any.
 
     Yields:
       `Sentence`s, in order.
 
     Raises:
-      InputError: a word has no tag, or the file no sentence; names file and line.
+      InputError: a word has no tag or an unknown one, or the file no sentence; names file and line.
     """
     words, tags, found = [], [], False
-    for number, line in text.read_lines(path, encoding):
-        cells = line.split("\t") if "\t" in line else line.split()
-        if not line.strip() or cells[0] == _DOCUMENT:
+    for number, cells in _rows(path, encoding):
+        if not cells or cells[0] == _DOCUMENT:
             if words:
                 yield Sentence(tuple(words), tuple(tags))
             words, tags = [], []
             continue
         found = True
-        if tagged and (len(cells) < 2 or not cells[-1].strip()):
-            raise InputError(f"{path}:{number}: {line!r} has no tag; a word and its tag are expected on each line.")
+        tag = cells[-1].strip() if len(cells) > 1 else ""
+        if tagged and not tag:
+            raise InputError(
+                f"{path}:{number}: the word {cells[0]!r:.60} has no tag; a word and its tag are expected on each line."
+            )
+        if known and tag not in known:
+            raise InputError(
+                f"{path}:{number}: the tag {tag!r} of the word {cells[0]!r:.60} is unknown; the training file has "
+                f"{', '.join(known)}."
+            )
         words.append(cells[0].strip())
-        tags.append(cells[-1].strip() if len(cells) > 1 else "")
+        tags.append(tag)
     if words:
         yield Sentence(tuple(words), tuple(tags))
     if not found:
         raise InputError(f"{path}: there are no sentences in it.")
 
 
-def find_tags(sentences):
-    """The tags of sentences: "O", if it is among them, first, then the others in the order of the alphabet."""
+def rows_with_tags(path, chosen, encoding="utf-8"):
+    """Yields the rows of a file with the tags that were chosen, a line for each of its lines.
+
+    Args:
+      path: the file.
+      chosen: for each of its sentences, a sequence with a tag for each word.
+      encoding: name of the text encoding.
+    """
+    tags = itertools.chain.from_iterable(chosen)
+    for _, cells in _rows(path, encoding):
+        if cells:
+            yield f"{cells[0].strip()}\t{OUTSIDE if cells[0] == _DOCUMENT else next(tags)}\n"
+        else:
+            yield "\n"
+
+
+def _rows(path, encoding):
+    """Pairs of line number and cells; [] for a blank line."""
+    for number, line in text.read_lines(path, encoding):
+        if not line.strip():
+            yield number, []
+        # Words may have other white space in them, such as spaces that do not break.
+        else:
+            yield number, line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+
+
+def find_tags(path, sentences):
+    """The tags of the sentences of a training file: "O", if it is among them, first, then the others by name.
+
+    Raises:
+      InputError: there are too few or too many.
+    """
     found = {tag for sentence in sentences for tag in sentence.tags}
+    if not 2 <= len(found) <= _MOST_TAGS:
+        shown = (
+            f"only {min(found)!r}" if len(found) == 1 else f"{len(found)}, such as {min(found)!r} and {max(found)!r}"
+        )
+        raise InputError(
+            f"{path}: from two to {_MOST_TAGS} different tags are needed in the last column, but there is {shown}."
+        )
     return tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
 
 
 def are_entities(tags):
     """Whether tags mark the beginnings and insides of entities, rather than, say, parts of speech."""
     return all(tag == OUTSIDE or tag[:2] in ("B-", "I-", "E-", "S-", "L-", "U-") for tag in tags)
-
-
-def check_tags(path, sentences, known):
-    """Checks that the tags of sentences are among those that the model knows.
-
-    Raises:
-      InputError: one is not.
-    """
-    for number, sentence in enumerate(sentences, 1):
-        for word, tag in zip(sentence.words, sentence.tags):
-            if tag not in known:
-                raise InputError(
-                    f"{path}, sentence {number}, word {word!r}: tag {tag!r} is unknown; "
-                    f"the training file has {', '.join(known)}."
-                )
 
 
 class Encoder:

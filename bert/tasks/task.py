@@ -217,13 +217,8 @@ class Task:
         if split == "test" and (value is None or not str(value).strip()):
             return None
         if self.label_kind == REGRESSION:
-            try:
-                number = float(value)
-            except (TypeError, ValueError):
-                number = math.nan
-            if not math.isfinite(number):
-                raise InputError(f"{where}: {value!r} is not a number.")
-            return number
+            return _number(value, where)
+        self.check_label(path, line, column, value)
         chosen = self.split_label(value)
         try:
             ids = [self.labels.index(label) for label in chosen]
@@ -238,6 +233,18 @@ class Task:
             return [int(i in ids) for i in range(len(self.labels))]
         return ids[0]
 
+    def check_label(self, path, line, column, value):
+        """Checks that a cell has one label if an example can have only one.
+
+        Raises:
+          InputError: it is a list; names file, line and column.
+        """
+        if isinstance(value, list) and self.label_kind != MULTI:
+            raise InputError(
+                f"{path}:{line}, column {column!r}: one label is expected, not the list {value!r:.60}. For several "
+                "give --label_kind=multi."
+            )
+
     def split_label(self, value):
         """The labels that a cell names, a list."""
         return [_text(value).strip()]
@@ -250,6 +257,19 @@ def _text(value):
     if value is None:
         return ""
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _number(value, where):
+    """A cell as a number that float32 can hold."""
+    try:
+        number = math.nan if "_" in str(value) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{where}: {value!r} is not a number.")
+    if abs(number) > np.finfo(np.float32).max:
+        raise InputError(f"{where}: {value} is more than 32 bits can hold.")
+    return number
 
 
 class SkipMalformed:

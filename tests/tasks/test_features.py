@@ -9,7 +9,7 @@ import pytest
 from bert import tokenization
 from bert.data import records
 from bert.errors import InputError
-from bert.tasks import features, glue, tabular, task
+from bert.tasks import features, glue, results, tabular, task
 
 NAMES = ("input_ids", "input_mask", "segment_ids", "label_ids", "is_real_example")
 
@@ -108,6 +108,48 @@ def test_labels_of_each_kind(table):
     made = table(["text\tlabel", "the\ta,c", "of\tb", "of\t"], task.MULTI)
     assert [row["label_ids"].tolist() for row in read(made.path)] == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
     assert made.label_counts == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "kind, rows, message",
+    [
+        (task.SINGLE, [], r"train.tsv: there are no examples in it"),
+        (task.SINGLE, ["the\t1", "of\t1"], r"train.tsv: at least two different labels are needed, .* only '1'"),
+        (task.SINGLE, ["the\t1", "of\t"], r"train.tsv:3, column 'label': no label"),
+        (task.MULTI, ["the\t", "of\t ,"], r"train.tsv: none of its 2 examples has a label"),
+        (task.REGRESSION, ["the\t1,5"], r"train.tsv:2, column 'label': '1,5' is not a number"),
+        (task.REGRESSION, ["the\t1_5"], r"train.tsv:2, column 'label': '1_5' is not a number"),
+        (task.REGRESSION, ["the\t-1e39"], r"train.tsv:2, column 'label': -1e39 is more than 32 bits can hold"),
+    ],
+)
+def test_labels_that_cannot_be_used(table, kind, rows, message):
+    with pytest.raises(InputError, match=message):
+        table(["text\tlabel", *rows], kind)
+
+
+def test_labels_that_look_like_numbers(table, tmp_path):
+    for names, ordered in ((("10", "-2", "9"), ("-2", "9", "10")), (("\u00b2", "--1", "3"), ("--1", "3", "\u00b2"))):
+        made = table(["text\tlabel", *(f"the\t{name}" for name in names)])
+        own = tabular.Tabular()
+        own.find_labels(str(tmp_path / "train.tsv"))
+        assert own.labels == ordered and made.label_counts == [1, 1, 1]
+
+
+def test_a_list_of_labels_where_one_is_meant(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "the", "label": ["a", "b"]}\n')
+    with pytest.raises(InputError, match=r"x.jsonl:1, column 'label': one label .* give --label_kind=multi"):
+        tabular.Tabular().find_labels(str(tmp_path / "x.jsonl"))
+
+
+def test_every_prediction_is_one_line(tmp_path):
+    own = tabular.Tabular()
+    own.labels = ("a\tb", "c\r\nd")
+    outputs = np.array([[0.75, 0.25], [0.25, 0.75]])
+    results.write_labels(str(tmp_path), own)
+    results.write_predictions(str(tmp_path), own, "", ["x\ty", "z\n"], outputs)
+    assert (tmp_path / "labels.txt").read_text() == "a b\nc d\n"
+    lines = (tmp_path / "test_predictions.tsv").read_text().splitlines()
+    assert lines[1:] == ["x y\ta b\t0.750000", "z \tc d\t0.750000"]
 
 
 def test_records_are_made_again_only_if_something_changed(table, caplog):

@@ -157,7 +157,7 @@ def test_several_labels_and_numbers(tmp_path):
 
 def test_labels_that_are_none_are_refused(tmp_path):
     path = str(write(tmp_path, "train.tsv", "text\tlabel", "a\tx", "b\tx"))
-    with pytest.raises(InputError, match="at least two different labels are needed, but there is x"):
+    with pytest.raises(InputError, match="at least two different labels are needed, but there is only 'x'"):
         tabular.Tabular().find_labels(path)
     path = str(write(tmp_path, "train.tsv", "text\tlabel", "a\tx", "b\t "))
     with pytest.raises(InputError, match=r"train.tsv:3, column 'label': no label"):

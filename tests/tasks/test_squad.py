@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -161,13 +162,34 @@ def test_a_paragraph_without_text_gets_an_answer_too(file, tiny_model):
 
 
 def test_files_of_another_form_are_refused(file, tmp_path, tiny_model):
-    with pytest.raises(InputError, match=r"x.json: not in SQuAD's form at question '0': KeyError: 'text'"):
-        squad.read(file({"answers": [{"answer_start": 3}]}))
-    (tmp_path / "y.json").write_text("{}")
-    with pytest.raises(InputError, match="not in SQuAD's form at the top: KeyError: 'data'"):
-        squad.read(str(tmp_path / "y.json"))
-    encoder = squad.Encoder(str(tiny_model / "vocab.txt"), True, 20, 8, 5)
-    with pytest.raises(InputError, match=r"question '0' has no answer.*--version_2_with_negative"):
-        encoder.windows(squad.read(file({"answers": []}))[0], 0, training=True)
+    for entry, message in (
+        ({"answers": [{"answer_start": 3}]}, "question '0': there is no 'text' in it"),
+        (answer(4, 3), "question '0': 'text' cannot be 4"),
+        (answer("his", "3"), "question '0': 'answer_start' cannot be '3'"),
+        (answer("his", None), "question '0': 'answer_start' cannot be None"),
+        ({"answers": None}, "question '0': 'answers' cannot be None"),
+        ({"answers": ["his"]}, "question '0': an object is expected, not 'his'"),
+        ({"question": 7}, "question '0': 'question' cannot be 7"),
+        ({"id": [1]}, r"a question of article 1: 'id' cannot be \[1\]"),
+        ({"is_impossible": "false"}, "question '0': 'is_impossible' cannot be 'false'"),
+    ):
+        with pytest.raises(InputError, match=rf"x.json: not in SQuAD's form at {message}"):
+            squad.read(file(entry), version_2=True)
+    with pytest.raises(InputError, match=r"x.json: not in SQuAD's form at article 1: 'context' cannot be None"):
+        squad.read(file(answer("his", 3), context=None))
+    with pytest.raises(InputError, match=r"x.json: there are two questions with the id 'a'"):
+        squad.read(file({"id": "a", "answers": []}, {"id": "a", "answers": []}))
+    with pytest.raises(InputError, match=r"x.json: question '0' has no answer.*--version_2_with_negative"):
+        squad.read(file({"answers": []}), training=True)
+    for content, message in (
+        ("{}", "the top: there is no 'data' in it"),
+        ('{"data": [1]}', "article 1: an object is expected, not 1"),
+        ("[" * 99_999, "nested too deeply"),
+    ):
+        (tmp_path / "y.json").write_text(content)
+        with pytest.raises(InputError, match=f"y.json: .*{message}"):
+            squad.read(str(tmp_path / "y.json"))
+    (tmp_path / "y.json").write_bytes(b"\xef\xbb\xbf" + pathlib.Path(file(answer("his", 8))).read_bytes())
+    assert squad.read(str(tmp_path / "y.json"))[0].answers == ["his"]
     with pytest.raises(InputError, match=r"--max_seq_length=8 leaves no room"):
         squad.Encoder(str(tiny_model / "vocab.txt"), True, 8, 8, 5)

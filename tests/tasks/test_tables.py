@@ -68,6 +68,21 @@ def test_json_lines(tmp_path):
             r"x.jsonl:2: no 'label'; the object has sentence",
         ),
         ("x.jsonl", "[1]", r"x.jsonl:1: an object a line is expected, not list"),
+        ("x.json", '[{"sentence": "a", "label": 1},\n', r"x.json:1, column 32: .*an object a line is expected"),
+        (
+            "x.jsonl",
+            '{"sentence": ["a", ["b"]], "label": 1}',
+            r"x.jsonl:1, column 'sentence': text or a number is expe",
+        ),
+        (
+            "x.jsonl",
+            '{"sentence": {"a": 1}, "label": 1}',
+            r"x.jsonl:1, column 'sentence': text or a number is expected",
+        ),
+        ("x.jsonl", '{"sentence": "\\ud800", "label": 1}', r"x.jsonl:1: there is half a character in it"),
+        ("x.jsonl", '{"sentence": "\\ud83d\\ude00"}', r"no column named label"),
+        ("x.jsonl", "[" * 99_999, r"x.jsonl:1: the JSON is nested too deeply"),
+        ("x.tsv", "sentence\tSentence\tlabel\na\tb\t1\n", r"x.tsv:1: several columns named sentence"),
         ("x.tsv", b"sentence\tlabel\n\xff\t1\n", r"x.tsv, line 2: not utf-8"),
     ],
 )

@@ -37,21 +37,33 @@ def test_sentences_and_tags(conll):
     sentences = list(tagging.read(conll))
     assert [sentence.words for sentence in sentences] == [("Anna", "sleeps"), ("in", "New", "York")]
     assert sentences[1].tags == ("O", "B-LOC", "I-LOC")
-    assert tagging.find_tags(sentences) == ("O", "B-LOC", "B-PER", "I-LOC")
+    assert tagging.find_tags(conll, sentences) == ("O", "B-LOC", "B-PER", "I-LOC")
     assert tagging.are_entities(("O", "B-LOC")) and not tagging.are_entities(("NN", "O"))
+
+
+def test_rows_stay_rows(conll, tmp_path):
+    rows = tagging.rows_with_tags(conll, [["B", "C"], ["D", "E", "F"]])
+    assert "".join(rows) == "-DOCSTART-\tO\n\nAnna\tB\nsleeps\tC\n\n\nin\tD\nNew\tE\nYork\tF\n"
+    (tmp_path / "spaces.txt").write_text("New\u00a0York  B\n a\u2028b O \n", encoding="utf-8")
+    (sentence,) = tagging.read(str(tmp_path / "spaces.txt"))
+    assert sentence == tagging.Sentence(("New\u00a0York", "a\u2028b"), ("B", "O"))
 
 
 def test_what_cannot_be_used(tmp_path, conll):
     path = tmp_path / "words.txt"
     path.write_text("Anna\tO\nsleeps\n")
-    with pytest.raises(InputError, match=r"words.txt:2: 'sleeps' has no tag"):
+    with pytest.raises(InputError, match=r"words.txt:2: the word 'sleeps' has no tag"):
         list(tagging.read(str(path)))
     assert [sentence.tags for sentence in tagging.read(str(path), tagged=False)] == [("O", "")]
     path.write_text("\n\n")
     with pytest.raises(InputError, match="there are no sentences"):
         list(tagging.read(str(path)))
-    with pytest.raises(InputError, match=r"sentence 1, word 'Anna': tag 'B-PER' is unknown"):
-        tagging.check_tags(conll, list(tagging.read(conll)), ("O", "B-LOC"))
+    with pytest.raises(InputError, match=r"train.txt:3: the tag 'B-PER' of the word 'Anna' is unknown; .* O, B-LOC"):
+        list(tagging.read(conll, known=("O", "B-LOC")))
+    for words, message in (("w O\n" * 3, "there is only 'O'"), ("".join(f"w {i}\n" for i in range(1001)), "is 1001")):
+        path.write_text(words)
+        with pytest.raises(InputError, match=message):
+            tagging.find_tags(str(path), tagging.read(str(path)))
     with pytest.raises(InputError, match=r"no test\.txt or"):
         tagging.find(str(tmp_path), "test")
 
@@ -59,7 +71,7 @@ def test_what_cannot_be_used(tmp_path, conll):
 @pytest.mark.parametrize("length", [3, 4, 6, 16])
 def test_every_word_is_in_one_window_and_comes_back(conll, vocab_file, length):
     sentences = [*tagging.read(conll), tagging.Sentence(("\u200b", "abbbbbb", "in"), ("O", "B-LOC", ""))]
-    tags = tagging.find_tags(sentences[:2])
+    tags = tagging.find_tags(conll, sentences[:2])
     encoder = tagging.Encoder(vocab_file, True, length, tags)
     windows = list(encoder.windows(sentences))
     assert all(len(window.pieces) <= length - 2 for window in windows)
@@ -74,7 +86,7 @@ def test_every_word_is_in_one_window_and_comes_back(conll, vocab_file, length):
 
 def test_records(conll, vocab_file, tmp_path):
     sentences = list(tagging.read(conll))
-    tags = tagging.find_tags(sentences)
+    tags = tagging.find_tags(conll, sentences)
     encoder = tagging.Encoder(vocab_file, True, 8, tags)
     output = str(tmp_path / "train.tf_record")
     assert encoder.write(encoder.windows(sentences), output) == 2
