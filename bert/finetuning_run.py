@@ -74,7 +74,8 @@ def recorded(values, name, model, trainer, plan, settings):
       The `run_record.RunRecord`.
     """
     preflight.claim_output_dir(values.output_dir, model.config, model.vocab_file)
-    results.write_settings(values.output_dir, settings)
+    if values.do_train or not results.read_settings(values.output_dir):
+        results.write_settings(values.output_dir, settings)
     with run_record.RunRecord(values.output_dir, name, program.flag_values()) as record:
         record.update(
             device=trainer.device.description,

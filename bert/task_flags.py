@@ -66,9 +66,11 @@ def make_task(values, training, output_dir):
     )
     if training:
         own.find_labels(values.train_file or own.find(values.data_dir, "train"))
-    elif own.label_kind != task.REGRESSION:
-        own.labels = tuple(results.read_settings(output_dir).get("labels", ()))
-        if not own.labels:
+    else:
+        settings = results.read_settings(output_dir)
+        own.labels = tuple(settings.get("labels", ()))
+        own.is_pair = own.is_pair or settings.get("is_pair")
+        if own.label_kind != task.REGRESSION and not own.labels:
             raise InputError(
                 f"--output_dir={output_dir} has no {results.SETTINGS_FILE} that tells the labels: "
                 "it is not the folder of a training of this task."

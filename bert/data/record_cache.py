@@ -6,6 +6,7 @@ import json
 from absl import logging
 
 from bert import files
+from bert.errors import InputError
 
 
 def make(output, sources, settings, write):
@@ -54,6 +55,9 @@ def _description(path):
 
 
 def _add_content(digest, path):
-    with files.open_file(path) as f:
-        while content := f.read(1 << 20):
-            digest.update(content)
+    try:
+        with files.open_file(path) as f:
+            while content := f.read(1 << 20):
+                digest.update(content)
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}.") from e

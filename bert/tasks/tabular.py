@@ -28,7 +28,7 @@ class Tabular(task.Task):
         label_kind=task.SINGLE,
         label_separator=",",
     ):
-        """Sets the columns' names; None: the usual ones, and a second text if there is such a column.
+        """Sets the columns' names; None: the usual ones, and a second text if the first file has such a column.
 
         Args:
           encoding: of the files.
@@ -39,7 +39,7 @@ class Tabular(task.Task):
         super().__init__(encoding)
         self.label_kind = label_kind
         self._separator = label_separator
-        self._text_b_column = text_b_column
+        self.is_pair = True if text_b_column else None
         self.columns = {
             "text_a": (text_a_column,) if text_a_column else TEXT_A,
             "text_b": (text_b_column,) if text_b_column else TEXT_B,
@@ -59,11 +59,14 @@ class Tabular(task.Task):
         return tuple(split + extension for extension in task.EXTENSIONS)
 
     def find_labels(self, path):
-        """Finds the labels in the training file; they are ordered by number if all are numbers, else by name.
+        """Finds the labels in the training file, and whether it has pairs of texts.
+
+        Labels are ordered by number if all are numbers, else by name.
 
         Raises:
           InputError: there are too few or too many.
         """
+        self._find_pairs(path)
         if self.label_kind == task.REGRESSION:
             return
         counts, rows = collections.Counter(), 0
@@ -89,6 +92,9 @@ class Tabular(task.Task):
         is_numeric = all(re.fullmatch("-?[0-9]+", name) for name in names)
         self.labels = tuple(sorted(names, key=int) if is_numeric else sorted(names))
 
+    def settings(self):
+        return {**super().settings(), "is_pair": self.is_pair}
+
     def split_label(self, value):
         if self.label_kind != task.MULTI:
             return super().split_label(value)
@@ -102,7 +108,13 @@ class Tabular(task.Task):
 
     def _columns_in(self, path, split):
         columns = super()._columns_in(path, split)
-        names = [cell.strip().lower() for cell in tables.first_row(path, self.encoding)]
-        if not self._text_b_column and not any(name in names for name in TEXT_B):
+        self._find_pairs(path)
+        if not self.is_pair:
             del columns["text_b"]
         return columns
+
+    def _find_pairs(self, path):
+        """Finds whether texts are pairs, unless that is known: it must be the same in all files of a task."""
+        if self.is_pair is None:
+            names = [cell.strip().lower() for cell in tables.first_row(path, self.encoding)]
+            self.is_pair = any(name in names for name in TEXT_B)

@@ -33,6 +33,8 @@ def find_file(data_dir, names, split, task_name):
         path = os.path.join(data_dir, name)
         if files.exists(path):
             return path
+    if not files.exists(data_dir):
+        raise InputError(f"--data_dir={data_dir}: there is no such folder.")
     there = files.list_folder(data_dir)
     raise InputError(
         f"--data_dir={data_dir}: no {' or '.join(names)}, the {split} file of task {task_name}. "

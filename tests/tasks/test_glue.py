@@ -155,10 +155,13 @@ def test_several_labels_and_numbers(tmp_path):
     assert number.num_outputs == 1
 
 
-def test_labels_that_are_none_are_refused(tmp_path):
-    path = str(write(tmp_path, "train.tsv", "text\tlabel", "a\tx", "b\tx"))
-    with pytest.raises(InputError, match="at least two different labels are needed, but there is only 'x'"):
-        tabular.Tabular().find_labels(path)
-    path = str(write(tmp_path, "train.tsv", "text\tlabel", "a\tx", "b\t "))
-    with pytest.raises(InputError, match=r"train.tsv:3, column 'label': no label"):
-        tabular.Tabular().find_labels(path)
+def test_what_is_a_pair_in_training_is_one_everywhere(tmp_path):
+    pairs = tabular.Tabular()
+    pairs.find_labels(str(write(tmp_path, "train.tsv", "text_a\ttext_b\tlabel", "a\tb\tx", "a\tc\ty")))
+    assert pairs.settings()["is_pair"] is True
+    with pytest.raises(InputError, match=r"dev.tsv:1: no column named text_b or sentence2; the first line has 2 col"):
+        list(pairs.examples(str(write(tmp_path, "dev.tsv", "text\tlabel", "a\tx")), "dev"))
+    single = tabular.Tabular()
+    single.find_labels(str(write(tmp_path, "train.tsv", "text\tlabel", "a\tx", "b\ty")))
+    path = write(tmp_path, "dev.tsv", "sentence1\tsentence2\tlabel", "a\tb\tx")
+    assert next(single.examples(str(path), "dev")).text_b is None
