@@ -9,9 +9,6 @@ read in windows that overlap. Windows, targets and the choice of answers are tho
 | input_ids, input_mask, segment_ids | int64 [max_seq_length] |
 | start_positions, end_positions | int64 [1], in training; 0, 0 if the answer is not in the window |
 | is_impossible | int64 [1], in training |
-| question | int64 [1], in prediction: number of the question in its file |
-| words | int64 [max_seq_length], in prediction: 1 + the number of the paragraph's word that a token is of, else 0 |
-| is_best | int64 [max_seq_length], in prediction: 1 if no other window shows more around the token |
 """
 
 import collections
@@ -32,7 +29,6 @@ _FORMAT = 1  # changes when the records of the same input do
 _FIRST_ID = 1_000_000_000
 _WHITE_SPACE = frozenset(" \t\r\n\u202f")
 _BATCH = 500
-_MOST = (1 << 28) - 1  # questions of a file, and words of a paragraph
 
 
 @dataclasses.dataclass
@@ -229,6 +225,11 @@ class Encoder:
             found.append(window)
         return found
 
+    def all_windows(self, questions, training):
+        """Yields the windows of questions, an iterable, by whose numbers they call them."""
+        for number, question in enumerate(questions):
+            yield from self.windows(question, number, training)
+
     def make_records(self, sources, output, training, version_2):
         """Makes the records of the questions of files, unless they are there already.
 
@@ -246,30 +247,13 @@ class Encoder:
         settings = ("squad", _FORMAT, training, version_2, bool(self.do_lower_case), lengths)
 
         def write(f):
-            numbered = enumerate(itertools.chain.from_iterable(read(path, version_2, training) for path in sources))
-            windows = (window for i, question in numbered for window in self.windows(question, i, training))
-            made = self.write(windows, f, training)
+            questions = itertools.chain.from_iterable(read(path, version_2, training) for path in sources)
+            made = self.write(self.all_windows(questions, training), f, training)
             if not made["count"]:
                 raise InputError(f"{', '.join(sources)}: no answer is found in its paragraph.")
             return made
 
         return record_cache.make(output, (*sources, self._vocab_file), settings, write)
-
-    def read_windows(self, path):
-        """Yields the windows of a file of records that are not to train on, in order."""
-        for record in records.read(path):
-            features = records.parse(record)
-            words = features["words"]  # [seq]
-            (places,) = np.nonzero(words)
-            size = int(features["input_mask"].sum())
-            yield Window(
-                question=int(features["question"][0]),
-                tokens=self.tokenizer.convert_ids_to_tokens(features["input_ids"][:size].tolist()),
-                # The paragraph's part may be empty: then it begins before the last [SEP].
-                text_begins=int(places[0]) if places.size else size - 1,
-                words=(words[places] - 1).tolist(),
-                is_best=(features["is_best"][places] > 0).tolist(),
-            )
 
     def write(self, windows, f, training):
         """Writes the records of windows into an opened file.
@@ -303,8 +287,6 @@ class Encoder:
         }
         if training:
             features.update(start_positions=(1, length - 1), end_positions=(1, length - 1), is_impossible=(1, 1))
-        else:
-            features.update(question=(1, _MOST), words=(length, _MOST), is_best=(length, 1))
         return records.Layout(features)
 
     def _columns(self, windows, first_id, training):
@@ -324,14 +306,6 @@ class Encoder:
             columns["start_positions"] = np.array([[window.start] for window in windows], np.uint32)
             columns["end_positions"] = np.array([[window.end] for window in windows], np.uint32)
             columns["is_impossible"] = np.array([[window.is_impossible] for window in windows], np.uint8)
-            return columns
-        columns["question"] = np.array([[window.question] for window in windows], np.uint32)
-        columns["words"] = np.zeros_like(ids)  # [windows, seq]
-        columns["is_best"] = np.zeros_like(columns["input_mask"])  # [windows, seq]
-        for row, window in enumerate(windows):
-            inside = slice(window.text_begins, window.text_begins + len(window.words))
-            columns["words"][row, inside] = np.add(window.words, 1)
-            columns["is_best"][row, inside] = window.is_best
         return columns
 
     def _answer_words(self, question):
