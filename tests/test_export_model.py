@@ -135,9 +135,11 @@ def test_exports_are_read_again(models):
         source = checkpoint_formats.read(str(root / kind))
         for form in ("saved_model", "hugging_face"):
             found = checkpoint_formats.read(str(root / kind / "export" / form))
-            assert found.variables.keys() == source.variables.keys(), (kind, form)
-            for name, value in source.variables.items():
-                np.testing.assert_array_equal(found.variables[name], value, err_msg=name)
+            missing = {*source.variables} - {*found.variables}
+            assert all(name.startswith("bert/pooler/") for name in missing), (kind, form)
+            assert bool(missing) == (form == "hugging_face" and kind in ("tagger", "spans")), (kind, form)
+            for name, value in found.variables.items():
+                np.testing.assert_array_equal(source.variables[name], value, err_msg=name)
             assert found.config.to_dict() == source.config.to_dict()
             assert bool(found.vocab_file) == (kind == "single")
 

@@ -16,7 +16,7 @@ from bert.tasks import task as tasks
 SAVED_MODEL, HUGGING_FACE, ONNX = FORMATS = ("saved_model", "hugging_face", "onnx")
 # In each folder that was written: what it was written from.
 MARK_FILE = "export.json"
-_VERSION = 1  # changes when the same model is written in another way
+_VERSION = 2  # changes when the same model is written in another way
 
 _ARCHITECTURES = {
     trained.CLASSIFIER: "BertForSequenceClassification",
@@ -90,9 +90,10 @@ def _write_hugging_face(folder, model):
             }
         )
     architecture = _ARCHITECTURES[model.kind]
-    hugging_face.write(
-        folder, model.variables, model.config, model.vocab_file, model.do_lower_case, architecture, settings
-    )
+    variables = model.variables
+    if model.kind in (trained.TAGGER, trained.SPANS):  # which have no pooler there
+        variables = {name: value for name, value in variables.items() if not name.startswith("bert/pooler/")}
+    hugging_face.write(folder, variables, model.config, model.vocab_file, model.do_lower_case, architecture, settings)
     return f"a {architecture} of Hugging Face transformers"
 
 
