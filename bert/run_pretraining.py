@@ -442,10 +442,16 @@ def _describe(phases):
             available,
             examples * phase.max_seq_length,
         )
+        pairs = _count_pairs(phase) if phase.max_pairs else available
+        if phase.max_pairs and pairs:
+            each = pairs / available
+            batch = phase.schedule.train_batch_size
+            logging.info("packed: %.2f pairs in a row, so about %d in a step of %d rows", each, each * batch, batch)
         description.append(
             {
                 "files": len(phase.files),
                 "records": available,
+                "pairs": pairs,
                 "fingerprint": _fingerprint(phase),
                 "max_seq_length": phase.max_seq_length,
                 "epochs": examples / available,
@@ -453,6 +459,12 @@ def _describe(phases):
             }
         )
     return description
+
+
+def _count_pairs(phase):
+    """Number of pairs in packed records; None if there is no JSON beside one that tells it."""
+    manifests = [pretraining_data.read_manifest(path) for path in phase.files]
+    return sum(map(pretraining_data.pairs, manifests)) if all(manifests) else None
 
 
 def _fingerprint(phase):

@@ -24,10 +24,11 @@ def take_apart(features):
             for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
                 values = features[name][used] - (start if name.endswith("positions") else 0)
                 pair[name] = _fill(values, len(positions))
-        for name in {"tokens", "input_ids", "input_mask", "segment_ids"} & set(features):
+            pair["input_mask"] = _fill(np.ones_like(features["input_ids"][start:end]), width)
+        for name in {"tokens", "input_ids", "segment_ids"} & set(features):
             pair[name] = _fill(features[name][start:end], width)
         pairs.append(pair)
-    assert not features["tokens" if "tokens" in features else "input_mask"][end:].any()
+    assert not features["tokens" if "tokens" in features else "input_ids"][end:].any()
     return pairs
 
 

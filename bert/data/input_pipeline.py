@@ -23,15 +23,15 @@ _MIN_PARSED = 256
 
 def feature_spec(max_seq_length, max_predictions_per_seq, max_pairs=None):
     """The features of a pretraining record, by the original project's names; packed ones if there are `max_pairs`."""
+    name, size = ("pair_lengths", max_pairs) if max_pairs else ("input_mask", max_seq_length)
     return {
         "input_ids": tf.FixedLenFeature([max_seq_length], tf.int64),
-        "input_mask": tf.FixedLenFeature([max_seq_length], tf.int64),
+        name: tf.FixedLenFeature([size], tf.int64),
         "segment_ids": tf.FixedLenFeature([max_seq_length], tf.int64),
         "masked_lm_positions": tf.FixedLenFeature([max_predictions_per_seq], tf.int64),
         "masked_lm_ids": tf.FixedLenFeature([max_predictions_per_seq], tf.int64),
         "masked_lm_weights": tf.FixedLenFeature([max_predictions_per_seq], tf.float32),
         "next_sentence_labels": tf.FixedLenFeature([max_pairs or 1], tf.int64),
-        **({"pair_lengths": tf.FixedLenFeature([max_pairs], tf.int64)} if max_pairs else {}),
     }
 
 

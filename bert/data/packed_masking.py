@@ -21,7 +21,7 @@ class PackedMasking(DynamicMasking):
           position, stream: as of `DynamicMasking`, of rows.
 
         Returns:
-          A dict of the eight features of a packed record with masks.
+          A dict of the features of a packed record with masks.
         """
         tokens, labels = features["tokens"], features["next_sentence_labels"]
         (rows, seq), max_pairs = tokens.shape.as_list(), int(labels.shape[1])
@@ -41,7 +41,7 @@ class PackedMasking(DynamicMasking):
         counts = tf.cast(tf.reduce_sum(masked["masked_lm_weights"], axis=1), tf.int32)  # [pairs]
         row_counts = tf.math.unsorted_segment_sum(counts, tf.where(is_pair)[:, 0], tf.shape(tokens)[0])  # [batch]
         laid = {"next_sentence_labels": labels, "pair_lengths": pair_lengths}
-        for name in ("input_ids", "input_mask", "segment_ids"):
+        for name in ("input_ids", "segment_ids"):
             laid[name] = tf.ensure_shape(_cut_anew(masked[name], lengths, row_lengths), [rows, seq])
         for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
             predictions = _cut_anew(masked[name], counts, row_counts)  # [batch, predictions]

@@ -120,7 +120,7 @@ def lay(features, lengths, is_pair):
     first = (np.cumsum(of_rows, axis=1) - of_rows)[is_pair]  # [pairs], place of [CLS]
     positions = features["masked_lm_positions"] + first[:, np.newaxis].astype(np.uint16)
     return {
-        **{name: shift(features[name], is_token) for name in ("input_ids", "input_mask", "segment_ids")},
+        **{name: shift(features[name], is_token) for name in ("input_ids", "segment_ids")},
         "masked_lm_positions": shift(positions, is_used),
         **{name: shift(features[name], is_used) for name in ("masked_lm_ids", "masked_lm_weights")},
         **labels,

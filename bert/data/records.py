@@ -15,13 +15,14 @@ Records to be masked when they are read (`dynamic_masking`) have three:
 | segment_lengths | int64 [2]: number of tokens of [CLS] A [SEP], and of B [SEP] or 0 where there is none |
 | next_sentence_labels | int64 [1] |
 
-Packed records (`pack_sequences`) hold up to `max_pairs` pairs in a row, one after the other, and places in the row:
+Packed records (`pack_sequences`) hold up to `max_pairs` pairs in a row, one after the other. Positions are places in
+the row, and what tells of a pair is there for each:
 
 | feature | values |
 |---|---|
 | next_sentence_labels | int64 [max_pairs] |
-| pair_lengths, if there are masks | int64 [max_pairs]: number of tokens of each pair, or 0 where there is none |
-| segment_lengths, if there are none | int64 [2 * max_pairs] |
+| pair_lengths, instead of input_mask | int64 [max_pairs]: number of tokens of each pair, or 0 where there is none |
+| segment_lengths, if there are no masks | int64 [2 * max_pairs] |
 
 All records of a file have the same shapes. `Layout` uses that to write them fast: protobuf lets a varint be longer
 than it need be, so that with a fixed number of bytes for each value every record has the same length, and a batch
@@ -52,7 +53,7 @@ FEATURE_NAMES = (
 )
 
 UNMASKED_FEATURE_NAMES = ("tokens", "segment_lengths", "next_sentence_labels")
-PACKED_FEATURE_NAMES = (*FEATURE_NAMES, "pair_lengths")
+PACKED_FEATURE_NAMES = (*(name for name in FEATURE_NAMES if name != "input_mask"), "pair_lengths")
 
 # The TF 2 model garden's spelling of two of the features.
 ALIASES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
@@ -186,18 +187,17 @@ class Layout:
 
 
 def pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size, max_pairs=None):
-    """`Layout` of the seven features, and of packed records' eighth if there are `max_pairs`."""
+    """`Layout` of the seven features, or of those of packed records if there are `max_pairs`."""
     sequence = max_seq_length
     return Layout(
         {
             "input_ids": (sequence, vocab_size - 1),
-            "input_mask": (sequence, 1),
+            **({"pair_lengths": (max_pairs, sequence)} if max_pairs else {"input_mask": (sequence, 1)}),
             "segment_ids": (sequence, 1),
             "masked_lm_positions": (max_predictions_per_seq, max_seq_length - 1),
             "masked_lm_ids": (max_predictions_per_seq, vocab_size - 1),
             "masked_lm_weights": (max_predictions_per_seq, 1.0),
             "next_sentence_labels": (max_pairs or 1, 1),
-            **({"pair_lengths": (max_pairs, max_seq_length)} if max_pairs else {}),
         }
     )
 

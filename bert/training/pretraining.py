@@ -107,9 +107,9 @@ def build_losses(
       The total loss (scalar), and a dict of per-prediction and per-pair tensors for metrics. Of packed rows, there are
       batch * max_pairs pairs, of which those that are not there have weight 0.
     """
-    mask, pair_weights = features["input_mask"], features.get("is_real_example")
+    mask, pair_weights = features.get("input_mask"), features.get("is_real_example")
     if "pair_lengths" in features:
-        rows = Rows(features["pair_lengths"], mask.shape.as_list()[1])
+        rows = Rows(features["pair_lengths"], features["input_ids"].shape.as_list()[1])
         mask = modeling.create_attention_mask_from_parts(rows.pair_ids)  # [batch, seq, seq]
         pair_weights = rows.pair_weights
         model_options.update(position_ids=rows.position_ids, pooled_places=rows.first_places)

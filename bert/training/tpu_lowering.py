@@ -157,6 +157,7 @@ def lower(step, stage="hlo_serialized"):
     _rename_functions(definition)
     for function in definition.library.function:
         context.context().add_function_def(function)
+    used = {node.name for node in definition.node}
     body = tf.GraphDef(library=definition.library, versions=definition.versions)
     body.node.extend(node for node in definition.node if node.op not in ("VarHandleOp", "Placeholder"))
 
@@ -164,7 +165,7 @@ def lower(step, stage="hlo_serialized"):
     def run(*features):
         graph = tf.get_default_graph()
         inputs = {f"{node.name}:0": graph.capture(variable.handle) for node, variable in zip(handles, variables)}
-        inputs.update((placeholder.name, value) for placeholder, value in zip(step.features, features))
+        inputs.update((of.name, value) for of, value in zip(step.features, features) if of.op.name in used)
         wanted = [*step.outputs, *([step.operation] if step.operation else [])]
         found = tf.import_graph_def(body, input_map=inputs, return_elements=wanted, name="")
         with tf.control_dependencies(found[len(step.outputs) :]):
