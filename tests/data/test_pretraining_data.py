@@ -202,7 +202,7 @@ def test_rates_of_masking_over_seeds(tmp_path, inputs):
     assert 0.5 < np.mean(random_next) < 0.8
 
 
-@pytest.mark.parametrize("options", [{}, {"do_whole_word_mask": True}, {"no_nsp": True}])
+@pytest.mark.parametrize("options", [{}, {"do_whole_word_mask": True}, {"no_nsp": True, "pack_sequences": True}])
 def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, inputs, options):
     contents = []
     for num_workers in (1, 2, 3):
