@@ -152,19 +152,27 @@ def _spec(of):
     return {**finetuning.sequence_spec(FLAGS.max_seq_length), "label_ids": tf.FixedLenFeature([size], kind)}
 
 
-def _make_records(of, model):
-    """Makes the records of all splits that are needed: a dict from split to list of `Part`."""
-    splits = {}
+def _find_sources(of):
+    """Finds the files of all splits that are needed: a dict from split to a list of pairs of part and path."""
+    sources = {}
     for split, wanted, file in (
         ("train", FLAGS.do_train, FLAGS.train_file),
         ("dev", FLAGS.do_eval, FLAGS.eval_file),
         ("test", FLAGS.do_predict, FLAGS.predict_file),
     ):
-        if not wanted:
-            continue
+        if wanted and file:
+            sources[split] = [("", file)]
+        elif wanted:
+            sources[split] = [(part, of.find(FLAGS.data_dir, split, part)) for part in of.parts(split)]
+    return sources
+
+
+def _make_records(of, model):
+    """Makes the records of all splits that are needed: a dict from split to list of `Part`."""
+    splits = {}
+    for split, sources in _find_sources(of).items():
         splits[split] = []
-        for part in [""] if file else of.parts(split):
-            source = file or of.find(FLAGS.data_dir, split, part)
+        for part, source in sources:
             output = os.path.join(FLAGS.output_dir, _FILES[split].format(f"_{part}" if part else ""))
             made = features.write(
                 of, source, split, output, model.vocab_file, model.do_lower_case, FLAGS.max_seq_length

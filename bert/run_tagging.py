@@ -127,10 +127,8 @@ def _best_metric(entities):
 
 
 def _path(split):
-    flag = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}[split]
-    if not (FLAGS[flag].value or FLAGS.data_dir):
-        raise InputError(f"--data_dir or --{flag} is needed.")
-    return FLAGS[flag].value or tagging.find(FLAGS.data_dir, split)
+    file = {"train": FLAGS.train_file, "dev": FLAGS.eval_file, "test": FLAGS.predict_file}[split]
+    return file or tagging.find(FLAGS.data_dir, split)
 
 
 def _read():

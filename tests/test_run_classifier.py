@@ -246,6 +246,10 @@ def test_regression_on_one_example_with_the_original_heads_names(run, tmp_path):
         ({"tpu_name": "local"}, "--tpu_name=local: this machine has no TPU"),
         ({"distribution_strategy": "off", "tpu": "x"}, "--distribution_strategy=off is not for a TPU"),
         ({"data_dir": None}, "--data_dir is needed"),
+        (
+            {"data_dir": None, "train_file": "train.tsv", "do_eval": True},
+            "--data_dir is needed, or a flag that names the dev",
+        ),
         ({"eval_every": 2}, "give --do_eval too"),
         ({"eval_every": 2, "do_eval": True, "best_metric": "f2"}, "--best_metric=f2: task tsv has eval_loss, eval_acc"),
         ({"bucket_by_length": True, "pack_sequences": True}, "give one of them"),
@@ -254,9 +258,11 @@ def test_regression_on_one_example_with_the_original_heads_names(run, tmp_path):
 )
 def test_refused_before_the_first_step(run, data_dir, tmp_path, changes, message):
     values = {"task_name": "tsv", "data_dir": data_dir, "output_dir": tmp_path / "out", "do_train": True}
+    if "train_file" in changes:
+        changes["train_file"] = data_dir / changes["train_file"]
     with pytest.raises(InputError, match=message):
         run(**{**values, **changes})
-    assert not list(tmp_path.glob("out/model.ckpt*"))
+    assert not list(tmp_path.glob("out/model.ckpt*")) and not list(tmp_path.glob("out/*.tf_record"))
 
 
 def test_a_folder_of_other_labels_is_refused(trained, run, data_dir):

@@ -120,7 +120,7 @@ def test_squad_1_in_the_model_gardens_dialect(run, tiny_model, tmp_path, caplog)
     write_as_others_do(str(train_data))
     shutil.copy(tmp_path / "v1.json", tmp_path / "v1.more.json")
     garden = {"input_meta_data_path": meta, "train_file": None, "doc_stride": None, "predict_batch_size": 5}
-    out = run("v1.json", train_data_path=train_data, eval_every=1, best_metric="exact_match", **garden)
+    out = run("v1.json", train_data_path=train_data, eval_every=2, best_metric="exact_match", **garden)
     assert (out / "best" / "checkpoint").exists()
     results = run_record.read_results(str(out))
     assert list(results) == ["exact_match", "f1", "global_step"] and results["global_step"] == 2

@@ -22,13 +22,15 @@ def find_file(data_dir, names, split, task_name):
     """Path of the first of several files that is in a folder.
 
     Args:
-      data_dir: the folder.
+      data_dir: the folder, or None.
       names: names that the file may have, best first.
       split, task_name: what it is, for the message.
 
     Raises:
       InputError: there is none.
     """
+    if not data_dir:
+        raise InputError(f"--data_dir is needed, or a flag that names the {split} file of task {task_name}.")
     for name in names:
         path = os.path.join(data_dir, name)
         if files.exists(path):
