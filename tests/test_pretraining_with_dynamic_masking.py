@@ -86,7 +86,11 @@ def test_records_of_the_other_kind_are_refused_in_words(run, tmp_path, tiny_mode
     unmasked, masked = str(tmp_path / "unmasked"), str(tmp_path / "masked")
     for path in (unmasked, masked):
         settings = Settings(
-            max_seq_length=32, max_predictions_per_seq=5, dupe_factor=1, dynamic_masking=path == unmasked
+            max_seq_length=32,
+            max_predictions_per_seq=5,
+            dupe_factor=1,
+            dynamic_masking=path == unmasked,
+            pack_sequences=path == masked,  # records to evaluate may be
         )
         vocab_file = str(tiny_model / "vocab.txt")
         pretraining_data.create([str(tiny_text)], vocab_file, [path], settings, token_cache=str(tmp_path / "cache"))
