@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
 from bert import finetuning_flags, finetuning_run, garden_flags, program, task_flags, training_flags
-from bert.data import finetuning_input, records
+from bert.data import finetuning_input, record_cache, records
 from bert.errors import InputError
 from bert.tasks import details, features, prepared, results, task
 from bert.training import checkpoint_formats, checkpoints, evaluations, finetuning, run_folder, run_record
@@ -105,6 +105,7 @@ def _run(options):
             summary.update(_train(trainer, schedule, of, splits, best_metric, record))
         if FLAGS.do_eval:
             summary["eval_metrics"] = _report_evaluation(trainer, of, splits["dev"], "train_loss" in summary)
+            summary["eval_data"] = _fingerprints(splits["dev"])
         if summary:
             run_record.update_summary(FLAGS.output_dir, summary)
         if FLAGS.do_predict:
@@ -244,7 +245,9 @@ def _report_evaluation(trainer, of, parts, trained):
     """Evaluates, unless that is done, and writes and logs the results."""
     checkpoint, step = checkpoints.latest(FLAGS.output_dir)
     known = run_record.read_results(FLAGS.output_dir)
-    if FLAGS.do_train and not trained and known.get("global_step") == step:
+    before = run_folder.read_json(FLAGS.output_dir, run_folder.SUMMARY_FILE) or {}
+    is_same = known.get("global_step") == step and before.get("eval_data") == _fingerprints(parts)
+    if FLAGS.do_train and not trained and is_same:
         logging.info("already evaluated at step %d", step)
         return known
     logging.info("evaluating %s", checkpoint or trainer.init_checkpoint)
@@ -255,6 +258,11 @@ def _report_evaluation(trainer, of, parts, trained):
     for name, value in sorted(found.items()):
         logging.info("  %s = %s", name, value)
     return found
+
+
+def _fingerprints(parts):
+    """What tells the records that are evaluated from others."""
+    return [record_cache.fingerprint(path) for part in parts for path in part.data.files]
 
 
 def _predict(trainer, of, parts):

@@ -132,7 +132,7 @@ def test_every_test_row_gives_one_row_in_order(trained):
     assert [line.split("\t")[:2] for line in lines[1:]] == [[f"t{i}", label] for i, label in enumerate(expected)]
 
 
-def test_again_it_says_that_it_is_done_and_evaluation_alone_agrees(trained, run, data_dir, caplog):
+def test_again_it_says_that_it_is_done_but_evaluates_another_file(trained, run, data_dir, tmp_path, caplog):
     caplog.set_level("INFO")
     before = run_record.read_results(str(trained))
     files = {path: path.stat().st_mtime_ns for path in trained.glob("model.ckpt-*")}
@@ -141,7 +141,9 @@ def test_again_it_says_that_it_is_done_and_evaluation_alone_agrees(trained, run,
     assert f"already at step {STEPS} of {STEPS}" in caplog.text and f"already evaluated at step {STEPS}" in caplog.text
     # Neither config nor labels need be named again; batches of another size end with a row that is not full. Three
     # examples in a row of 16 tokens are the same as one.
-    run(bert_config_file=None, eval_batch_size=4, pack_sequences=True, **common)
+    other = tmp_path / "other.tsv"
+    other.write_text((data_dir / "dev.tsv").read_text() + "\n")
+    run(bert_config_file=None, eval_batch_size=4, pack_sequences=True, do_train=True, eval_file=other, **common)
     assert "packed batches; tokens are in 57.3 % of their places, instead of 31.2 %" in caplog.text
     assert f"evaluating {trained}/model.ckpt-{STEPS}" in caplog.text
     assert run_record.read_results(str(trained)) == pytest.approx(before, abs=1e-5)

@@ -1,5 +1,7 @@
 """ONNX files, by tf2onnx, which is not among requirements.txt: see requirements-export.txt."""
 
+import sys
+
 from bert import files
 from bert.errors import InputError
 from bert.formats import serving
@@ -14,8 +16,7 @@ def check_installed():
         import tf2onnx  # noqa: F401
     except ImportError as e:
         raise InputError(
-            f"--formats=onnx needs tf2onnx ({e}): pip install -r requirements-export.txt, best into a virtual "
-            "environment of its own."
+            f"--formats=onnx needs tf2onnx ({e}): {sys.executable} -m pip install -r requirements-export.txt"
         ) from e
 
 

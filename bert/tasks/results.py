@@ -33,7 +33,7 @@ def check_settings(output_dir, settings):
       InputError: names both sides of what differs.
     """
     before = read_settings(output_dir)
-    for key in ("label_kind", "labels", "is_pair", "do_lower_case", "version_2_with_negative"):
+    for key in ("label_kind", "labels", "is_pair", "do_lower_case"):
         # Whether records that others have made are lower-cased is not known.
         if before.get(key) is not None and settings.get(key) is not None and before[key] != settings[key]:
             raise InputError(

@@ -111,8 +111,8 @@ def write_json(path, content):
 def update_summary(output_dir, summary):
     """Sets entries of `training_summary.json`, and logs them.
 
-    They are train_loss, last_train_metrics, eval_metrics, total_training_steps, examples_per_second and batches;
-    those that are not given keep what an earlier run of the program has found.
+    They are train_loss, last_train_metrics, eval_metrics, eval_data, total_training_steps, examples_per_second and
+    batches; those that are not given keep what an earlier run of the program has found.
     """
     before = run_folder.read_json(output_dir, run_folder.SUMMARY_FILE) or {}
     write_json(os.path.join(output_dir, run_folder.SUMMARY_FILE), {**before, **summary})
