@@ -49,12 +49,10 @@ PREDICTIONS_FILE = "test_predictions.txt"
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The sentences of a file, their windows, and the records of those."""
+    """The records of a file, and, unless they are to train on, its sentences."""
 
-    path: str
-    sentences: list
-    windows: list
     data: finetuning_input.Data
+    sentences: list
 
 
 def main():
@@ -69,7 +67,8 @@ def main():
 def _run(options):
     """Does what main() says, while it has the output folder to itself."""
     model = finetuning_flags.find_model(FLAGS, FLAGS.max_seq_length)
-    sentences, tags = _read()
+    sources = _find_sources()
+    tags = _tags(sources)
     entities = tagging.are_entities(tags)
     settings = {
         "task": results.TAGGING,
@@ -84,9 +83,7 @@ def _run(options):
         FLAGS, options, model, finetuning.tagger(len(tags)), _spec(), trains_pooler=False
     )
     encoder = tagging.Encoder(model.vocab_file, model.do_lower_case, FLAGS.max_seq_length, tags)
-    splits = {split: _make_records(split, found, encoder) for split, found in sentences.items()}
-    for split, found in splits.items():
-        _describe(split, found)
+    splits = {split: _make_records(split, source, encoder, tags) for split, source in sources.items()}
     schedule = finetuning_flags.schedule(FLAGS, splits["train"].data.count if FLAGS.do_train else None)
     with finetuning_run.recorded(FLAGS, "run_tagging", model, trainer, schedule, settings) as record:
         summary = {}
@@ -95,12 +92,12 @@ def _run(options):
                 FLAGS,
                 FLAGS.eval_every,
                 settings["best_metric"],
-                lambda: _evaluate(trainer, splits["dev"], tags, entities),
+                lambda: _evaluate(trainer, encoder, splits["dev"], tags, entities),
             )
             summary.update(finetuning_run.train(trainer, schedule, splits["train"].data, record, on_the_way))
         if FLAGS.do_eval:
             shown = {}
-            summary["eval_metrics"] = _evaluate(trainer, splits["dev"], tags, entities, shown)
+            summary["eval_metrics"] = _evaluate(trainer, encoder, splits["dev"], tags, entities, shown)
             run_record.write_json(os.path.join(FLAGS.output_dir, run_folder.DETAILS_FILE), {"": shown})
             run_record.write_results(FLAGS.output_dir, summary["eval_metrics"])
             for name, value in sorted(summary["eval_metrics"].items()):
@@ -108,13 +105,12 @@ def _run(options):
         if summary:
             run_record.update_summary(FLAGS.output_dir, summary)
         if FLAGS.do_predict:
-            _predict(trainer, splits["test"], tags, entities)
+            _predict(trainer, encoder, splits["test"], sources["test"], tags, entities)
 
 
 def tpu_plan(device):
     """What the flags train on a TPU, for `bert.preflight_tpu`: a `Finetuner`, and a `Stretch` without data."""
-    path = _path("train")
-    tags = tagging.find_tags(path, tagging.read(path, encoding=FLAGS.input_encoding))
+    tags = _find_tags(FLAGS.train_file or tagging.find(FLAGS.data_dir, "train"))
     return finetuning_flags.tpu_plan(FLAGS, device, lambda config: finetuning.tagger(len(tags)), _spec())
 
 
@@ -126,31 +122,31 @@ def _best_metric(entities):
     return FLAGS.best_metric or ("f1" if entities else "eval_accuracy")
 
 
-def _path(split):
-    file = {"train": FLAGS.train_file, "dev": FLAGS.eval_file, "test": FLAGS.predict_file}[split]
-    return file or tagging.find(FLAGS.data_dir, split)
+def _find_sources():
+    """The files of all splits that are wanted, a dict."""
+    sources = {}
+    for split, wanted, file in (
+        ("train", FLAGS.do_train, FLAGS.train_file),
+        ("dev", FLAGS.do_eval, FLAGS.eval_file),
+        ("test", FLAGS.do_predict, FLAGS.predict_file),
+    ):
+        if wanted:
+            sources[split] = file or tagging.find(FLAGS.data_dir, split)
+    return sources
 
 
-def _read():
-    """Reads all splits that are wanted.
+def _find_tags(source):
+    return tagging.find_tags(source, tagging.read(source, encoding=FLAGS.input_encoding))
 
-    Returns:
-      A dict from split to the list of its sentences; and the tags, those of the training set, or of the training whose
-      folder this is.
-    """
-    sentences = {}
-    if FLAGS.do_train:
-        sentences["train"] = list(tagging.read(_path("train"), encoding=FLAGS.input_encoding))
-        tags = tagging.find_tags(_path("train"), sentences["train"])
-    else:
-        tags = tuple(results.read_settings(FLAGS.output_dir).get("labels", ()))
+
+def _tags(sources):
+    """The tags: those of the training set, or of the training whose folder this is."""
+    if "train" in sources:
+        return _find_tags(sources["train"])
+    tags = tuple(results.read_settings(FLAGS.output_dir).get("labels", ()))
     if not tags:
         raise InputError(f"--output_dir={FLAGS.output_dir} has no {results.SETTINGS_FILE} that tells the tags.")
-    if FLAGS.do_eval:
-        sentences["dev"] = list(tagging.read(_path("dev"), encoding=FLAGS.input_encoding, known=tags))
-    if FLAGS.do_predict:
-        sentences["test"] = list(tagging.read(_path("test"), tagged=False, encoding=FLAGS.input_encoding))
-    return sentences, tags
+    return tags
 
 
 def _spec():
@@ -158,41 +154,41 @@ def _spec():
     return {**spec, "label_ids": tf.FixedLenFeature([FLAGS.max_seq_length], tf.int64)}
 
 
-def _make_records(split, sentences, encoder):
-    path = os.path.join(FLAGS.output_dir, f"{split}.tf_record")
-    windows = list(encoder.windows(sentences))
-    count = encoder.write(windows, path)
-    spec = _spec()
-    return Split(path, sentences, windows, finetuning_input.Data((path,), (count,), spec, tuple(spec)))
-
-
-def _describe(split, found):
-    """Logs how much there is, how long, and how the tags are distributed."""
-    words = sum(len(sentence.words) for sentence in found.sentences)
-    tokens = sum(len(window.pieces) + 2 for window in found.windows)
+def _make_records(split, source, encoder, tags):
+    """Makes the records of a split, and logs how much there is, how long, and how the tags are distributed."""
+    output = os.path.join(FLAGS.output_dir, f"{split}.tf_record")
+    known = tags if split == "dev" else None
+    sentences = tagging.read(source, tagged=split != "test", encoding=FLAGS.input_encoding, known=known)
+    if split != "train":
+        sentences = list(sentences)
+    made = encoder.make_records(sentences, source, output, FLAGS.input_encoding)
     logging.info(
         "%s: %d sentences, %d words, %.1f tokens a record on average, %d sentences cut into several records",
         split,
-        len(found.sentences),
-        words,
-        tokens / len(found.windows),
-        sum(one.sentence == other.sentence for one, other in zip(found.windows, found.windows[1:])),
+        made["sentences"],
+        made["words"],
+        made["tokens"] / made["count"],
+        made["cut"],
     )
-    counts = collections.Counter(tag for sentence in found.sentences for tag in sentence.tags if tag)
-    if counts:
-        shares = (f"{tag} {100 * count / words:.1f} %" for tag, count in counts.most_common(12))
+    if made["tags"]:
+        counts = collections.Counter(made["tags"]).most_common(12)
+        shares = (f"{tag} {100 * count / made['words']:.1f} %" for tag, count in counts)
         logging.info("%s: %s", split, ", ".join(shares))
+    spec = _spec()
+    data = finetuning_input.Data((output,), (made["count"],), spec, tuple(spec))
+    return Split(data, [] if split == "train" else sentences)
 
 
-def _choose(trainer, split, tags, batch_size):
+def _choose(trainer, encoder, split, tags, batch_size):
     outputs = trainer.outputs(split.data, batch_size)
-    return tagging.choose(split.sentences, split.windows, outputs["choice"], tags), outputs["loss"]
+    chosen = tagging.choose(split.sentences, encoder.windows(split.sentences), outputs["choice"], tags)
+    return chosen, outputs["loss"]
 
 
-def _evaluate(trainer, split, tags, entities, shown=None):
+def _evaluate(trainer, encoder, split, tags, entities, shown=None):
     """Evaluates the newest checkpoint: a dict of metrics; `shown` gets the `tagging.details` if it is given."""
     start = time.monotonic()
-    chosen, losses = _choose(trainer, split, tags, FLAGS.eval_batch_size)
+    chosen, losses = _choose(trainer, encoder, split, tags, FLAGS.eval_batch_size)
     found = {
         "eval_loss": float(losses.mean()),
         **tagging.scores([sentence.tags for sentence in split.sentences], chosen, entities),
@@ -205,12 +201,12 @@ def _evaluate(trainer, split, tags, entities, shown=None):
     return {**found, "loss": found["eval_loss"], "global_step": step}
 
 
-def _predict(trainer, split, tags, entities):
+def _predict(trainer, encoder, split, source, tags, entities):
     """Tags the test set, and writes it."""
-    chosen, _ = _choose(trainer, split, tags, FLAGS.predict_batch_size)
+    chosen, _ = _choose(trainer, encoder, split, tags, FLAGS.predict_batch_size)
     path = os.path.join(FLAGS.output_dir, PREDICTIONS_FILE)
     with files.atomic_write(path, "w") as f:
-        f.writelines(tagging.rows_with_tags(_path("test"), chosen, FLAGS.input_encoding))
+        f.writelines(tagging.rows_with_tags(source, chosen, FLAGS.input_encoding))
     logging.info("wrote %s: %d sentences", path, len(chosen))
     if all(tag in tags for sentence in split.sentences for tag in sentence.tags):
         scores = tagging.scores([sentence.tags for sentence in split.sentences], chosen, entities)

@@ -4,14 +4,15 @@ A file has a word and its tag on each line, in columns separated by tabs or spac
 as that of the CoNLL-2003 shared task (https://aclanthology.org/W03-0419) has.
 """
 
+import collections
 import dataclasses
 import itertools
 import re
 
 import numpy as np
 
-from bert import files, tokenization
-from bert.data import records, text
+from bert import tokenization
+from bert.data import record_cache, records, text
 from bert.data.wordpiece import BlockTokenizer
 from bert.errors import InputError
 from bert.tasks.details import MAX_LABELS, confusion, per_label
@@ -19,6 +20,7 @@ from bert.tasks.task import find_file
 
 OUTSIDE = "O"
 _DOCUMENT = "-DOCSTART-"
+_FORMAT = 1  # changes when the records of the same input do
 _BATCH = 1000
 _MOST_TAGS = 1000
 _FILE_NAMES = {
@@ -112,11 +114,14 @@ def rows_with_tags(path, chosen, encoding="utf-8"):
       encoding: name of the text encoding.
     """
     tags = itertools.chain.from_iterable(chosen)
-    for _, cells in _rows(path, encoding):
-        if cells:
-            yield f"{cells[0].strip()}\t{OUTSIDE if cells[0] == _DOCUMENT else next(tags)}\n"
-        else:
+    for number, cells in _rows(path, encoding):
+        if not cells:
             yield "\n"
+            continue
+        tag = OUTSIDE if cells[0] == _DOCUMENT else next(tags, None)
+        if tag is None:
+            raise InputError(f"{path}:{number}: the file has grown since it was read.")
+        yield f"{cells[0].strip()}\t{tag}\n"
 
 
 def _rows(path, encoding):
@@ -166,13 +171,15 @@ class Encoder:
         self._vocab = tokenization.load_vocab(vocab_file, required=("[PAD]", "[CLS]", "[SEP]", "[UNK]"))
         self._tokenizer = BlockTokenizer(self._vocab, do_lower_case)
         self.max_seq_length = max_seq_length
+        self._vocab_file = vocab_file
+        self._do_lower_case = do_lower_case
         self._ids = {tag: number for number, tag in enumerate(tags, 1)}
 
     def windows(self, sentences):
         """Cuts sentences into windows: at the last word that fits, so that every word is in one.
 
         Args:
-          sentences: list of `Sentence`.
+          sentences: iterable of `Sentence`.
 
         Yields:
           `Window`s, in order.
@@ -198,12 +205,28 @@ class Encoder:
                 yield Window(number, inside, starts, sentence.tags[first:last])
                 first = last
 
-    def write(self, windows, output):
-        """Writes the records of windows; returns their number.
+    def make_records(self, sentences, source, output, encoding="utf-8"):
+        """Makes the records of sentences, unless they are there already.
 
         Beside the token ids of the original, a record has label_ids, int64 [max_seq_length]: 1 + the id of the tag at
         the first piece of each word whose tag is known, else 0.
+
+        Args:
+          sentences: iterable of `Sentence`, used only if there are no records yet.
+          source: the file that they are from.
+          output: the TFRecord file to write, as of `record_cache.make`.
+          encoding: name of the text encoding.
+
+        Returns:
+          A dict: "count" of records, "sentences", "words", "tokens", "cut" (how many sentences did not fit into a
+          record), and "tags", a dict from tag to number of words.
         """
+        settings = ("tagging", _FORMAT, encoding, bool(self._do_lower_case), self.max_seq_length, tuple(self._ids))
+        return record_cache.make(
+            output, (source, self._vocab_file), settings, lambda f: self._write(self.windows(sentences), f)
+        )
+
+    def _write(self, windows, f):
         length = self.max_seq_length
         layout = records.Layout(
             {
@@ -213,12 +236,16 @@ class Encoder:
                 "label_ids": (length, len(self._ids)),
             }
         )
-        count, windows = 0, iter(windows)
-        with files.writing(output), files.atomic_write(output) as f:
-            while batch := list(itertools.islice(windows, _BATCH)):
-                f.write(layout.encode(self._columns(batch)).tobytes())
-                count += len(batch)
-        return count
+        made, tags, cut = collections.Counter(), collections.Counter(), set()
+        while batch := list(itertools.islice(windows, _BATCH)):
+            f.write(layout.encode(self._columns(batch)).tobytes())
+            for window in batch:
+                if window.sentence < made["sentences"]:
+                    cut.add(window.sentence)
+                made["sentences"] = window.sentence + 1
+                made.update(count=1, words=len(window.starts), tokens=len(window.pieces) + 2)
+                tags.update(tag for tag in window.tags if tag)
+        return {**made, "cut": len(cut), "tags": dict(tags)}
 
     def _columns(self, windows):
         ids = np.zeros((len(windows), self.max_seq_length), np.uint32)  # [windows, seq]
@@ -239,7 +266,7 @@ def choose(sentences, windows, choices, tags):
 
     Args:
       sentences: list of `Sentence`.
-      windows: their windows.
+      windows: iterable of their windows.
       choices: int [windows, seq], id of the tag chosen for each token.
       tags: the tags in the order of their ids.
 

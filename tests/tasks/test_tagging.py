@@ -44,6 +44,8 @@ def test_sentences_and_tags(conll):
 def test_rows_stay_rows(conll, tmp_path):
     rows = tagging.rows_with_tags(conll, [["B", "C"], ["D", "E", "F"]])
     assert "".join(rows) == "-DOCSTART-\tO\n\nAnna\tB\nsleeps\tC\n\n\nin\tD\nNew\tE\nYork\tF\n"
+    with pytest.raises(InputError, match=r"train\.txt:9: the file has grown since it was read"):
+        list(tagging.rows_with_tags(conll, [["B", "C", "D", "E"]]))
     (tmp_path / "spaces.txt").write_text("New\u00a0York  B\n a\u2028b O \n", encoding="utf-8")
     (sentence,) = tagging.read(str(tmp_path / "spaces.txt"))
     assert sentence == tagging.Sentence(("New\u00a0York", "a\u2028b"), ("B", "O"))
@@ -89,8 +91,20 @@ def test_records(conll, vocab_file, tmp_path):
     tags = tagging.find_tags(conll, sentences)
     encoder = tagging.Encoder(vocab_file, True, 8, tags)
     output = str(tmp_path / "train.tf_record")
-    assert encoder.write(encoder.windows(sentences), output) == 2
+    made = encoder.make_records(iter(sentences), conll, output)
+    assert {**made, "fingerprint": ""} == {
+        "count": 2,
+        "sentences": 2,
+        "words": 5,
+        "tokens": 10,
+        "cut": 0,
+        "tags": {"B-PER": 1, "O": 2, "B-LOC": 1, "I-LOC": 1},
+        "fingerprint": "",
+    }
+    assert encoder.make_records(None, conll, output) == made  # they are there already
     assert records.count(output) == 2
+    cut = tagging.Encoder(vocab_file, True, 4, tags).make_records(sentences, conll, str(tmp_path / "cut.tf_record"))
+    assert (cut["count"], cut["cut"]) == (4, 2)
     import tensorflow as tf
 
     spec = {name: tf.io.FixedLenFeature([8], tf.int64) for name in ("input_ids", "input_mask", "label_ids")}
