@@ -19,9 +19,9 @@ EXIT_STOPPED = stopping.EXIT_STOPPED
 def run(main, required=()):
     """Parses the flags strictly and calls ``main()``.
 
-    Unknown flags are errors with a suggestion (``tf.app.run`` ignores them silently), and a mistake of the
-    user's is printed in words, with exit status 2; so is a training or a storage that fails, with status 3. SIGTERM
-    and SIGINT stop the program as `bert.stopping` describes, with status 75.
+    Unknown flags are errors with a suggestion (``tf.app.run`` ignores them silently). A mistake of the user's, be it
+    a flag or a file, is printed in words, with exit status 2; so is a training or a storage that fails, with status 3.
+    SIGTERM and SIGINT stop the program as `bert.stopping` describes, with status 75.
 
     Args:
       main: a function of no arguments.
@@ -57,7 +57,14 @@ def run(main, required=()):
                 raise
             fail(message, EXIT_TRAINING_ERROR)
 
-    app.run(guarded)
+    app.run(guarded, flags_parser=_parse_flags)
+
+
+def _parse_flags(argv):
+    try:
+        return flags.FLAGS(argv)
+    except flags.Error as e:
+        fail(f"{e}\nPass --helpshort or --helpfull to see help on flags.")
 
 
 class _LineFormatter(std_logging.Formatter):

@@ -14,6 +14,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "cloud" in item.fixturenames:
             item.add_marker("cloud")
+            item.add_marker(pytest.mark.timeout(900))  # gcloud takes a second of CPU for each command
 
 
 @pytest.fixture(autouse=True)

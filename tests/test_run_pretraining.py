@@ -365,7 +365,7 @@ def test_a_folder_of_another_model_is_refused(run, tmp_path, tiny_model):
 def test_as_a_file_unknown_flags_are_errors_with_a_suggestion():
     command = [sys.executable, str(ROOT / "bert" / "run_pretraining.py"), "--input_fil=x"]
     result = subprocess.run(command, capture_output=True, text=True, cwd="/")
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "Unknown command line flag 'input_fil'. Did you mean: input_file" in result.stderr
     assert "Traceback" not in result.stderr
 

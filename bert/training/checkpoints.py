@@ -41,7 +41,7 @@ class Initialisation:
 
 def latest(output_dir):
     """Path prefix of the newest checkpoint in a folder and its global step; (None, 0) if there is none."""
-    step = _named_step(output_dir)
+    step, _ = _read_state(output_dir)
     if step is None:
         return None, 0
     return os.path.join(output_dir, f"model.ckpt-{step}"), step
@@ -75,7 +75,8 @@ def recover(output_dir, variables):
     Every value of the checkpoint that the file "checkpoint" names is read, which checks it against its checksums. One
     that is damaged is set aside under the name damaged-model.ckpt-N, and the one before is looked at. What a process
     that was killed left half-written is removed. If the file "checkpoint" is lost or names nothing that is there, the
-    newest checkpoint in the folder counts.
+    newest checkpoint in the folder counts; so does one that is whole and newer than all that the file lists, since a
+    process may be killed between writing the one and the other.
 
     Args:
       output_dir: folder of the run; it need not exist.
@@ -95,9 +96,16 @@ def recover(output_dir, variables):
         elif match:
             found.setdefault(int(match["step"]), []).append(name)
     steps = sorted(found, reverse=True)
-    named = _named_step(output_dir)
+    named, listed = _read_state(output_dir)
     if named in found:
+        # A file that lists newer ones, or none at all, was written by a person, who wants the one it names.
+        unlisted = [step for step in steps if step > named] if listed and named == max(listed) else []
         steps = [step for step in steps if step <= named]
+        for step in unlisted:
+            if _is_whole(output_dir, step, found[step], variables):
+                logging.warning("%s does not name model.ckpt-%d yet, which is whole and newer", STATE_FILE, step)
+                steps = [step, *steps]
+                break
     elif steps:
         logging.warning("%s: %s is lost or damaged: looking for checkpoints", output_dir, STATE_FILE)
     for i, step in enumerate(steps):
@@ -118,15 +126,17 @@ def recover(output_dir, variables):
     return None, 0
 
 
-def _named_step(output_dir):
-    """The step of the checkpoint that the file "checkpoint" names, or None."""
+def _read_state(output_dir):
+    """The step of the checkpoint that the file "checkpoint" names, or None; and the steps of all that it lists."""
     path = os.path.join(output_dir, STATE_FILE)
     if not files.exists(path):
-        return None
+        return None, []
     with files.open_file(path) as f:
-        # Not parsed by TensorFlow, which raises or logs in many ways at a file that is cut short.
-        match = re.match(rb'model_checkpoint_path: ".*model\.ckpt-(\d+)"\s', f.read())
-    return int(match[1]) if match else None
+        content = f.read()
+    # Not parsed by TensorFlow, which raises or logs in many ways at a file that is cut short.
+    match = re.match(rb'model_checkpoint_path: ".*model\.ckpt-(\d+)"\s', content)
+    listed = re.findall(rb'^all_model_checkpoint_paths: ".*model\.ckpt-(\d+)"\s', content, re.MULTILINE)
+    return int(match[1]) if match else None, [int(step) for step in listed]
 
 
 def _write_state(output_dir, steps):
@@ -134,6 +144,15 @@ def _write_state(output_dir, steps):
     with files.atomic_write(os.path.join(output_dir, STATE_FILE), "w") as f:
         f.write(f'model_checkpoint_path: "model.ckpt-{steps[0]}"\n')
         f.writelines(f'all_model_checkpoint_paths: "model.ckpt-{step}"\n' for step in reversed(steps))
+
+
+def _is_whole(output_dir, step, names, variables):
+    """Whether a checkpoint that was perhaps still being written can be gone on from."""
+    checkpoint = os.path.join(output_dir, f"model.ckpt-{step}")
+    try:
+        return guards.Patience(f"reading {checkpoint}").call(lambda: _damage(checkpoint, names, variables)) is None
+    except InputError:  # it is of another model: nobody has asked for it
+        return False
 
 
 def _damage(checkpoint, names, variables):

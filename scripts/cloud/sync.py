@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import tarfile
 import tempfile
 
@@ -31,6 +32,8 @@ CODE = (
 )
 SAMPLE_CORPUS = ("data/kjv/train.txt", "data/kjv/held_out.txt")
 _RECEIVE = ROOT / "scripts" / "vm" / "receive.sh"
+# What says, in the archive, of which commit the code is: the machine has no .git.
+_COMMIT = "bert/git_commit.txt"
 _RECEIVE_SECONDS = 1800  # installing packages can take minutes
 
 
@@ -105,7 +108,22 @@ def pack(root):
             member.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             with path.open("rb") as f:
                 archive.addfile(member, f)
+        commit = _commit(root)
+        if commit:
+            member = tarfile.TarInfo(_COMMIT)
+            member.size = len(commit)
+            archive.addfile(member, io.BytesIO(commit))
     return content.getvalue()
+
+
+def _commit(root):
+    """The commit of the code, as `bert/training/run_record.py` writes it down; empty if that is not known."""
+    argv = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        result = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError:
+        return b""
+    return result.stdout if result.returncode == 0 and (root / ".git").exists() else b""
 
 
 # Data.

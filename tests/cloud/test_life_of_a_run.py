@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import fake_vm
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -95,6 +96,8 @@ class Laptop:
 
 @pytest.fixture
 def laptop(cloud, tmp_path):
+    if not fake_vm.find_sshd():
+        pytest.skip("needs sshd: sudo apt-get install openssh-server")
     laptop = Laptop(cloud, tmp_path)
     yield laptop
     laptop.close()

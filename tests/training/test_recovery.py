@@ -81,8 +81,37 @@ def test_without_a_state_file_the_folder_tells(folder, content):
     assert [path[-1] for path in state.all_model_checkpoint_paths] == ["4", "8"]
 
 
-def test_an_older_checkpoint_named_by_hand_is_respected(folder):
-    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
+BEFORE = 'model_checkpoint_path: "model.ckpt-4"\nall_model_checkpoint_paths: "model.ckpt-4"\n'
+
+
+def test_a_whole_checkpoint_that_the_state_file_does_not_list_yet_is_gone_on_from(folder, caplog):
+    (folder / "checkpoint").write_text(BEFORE)  # killed before this was written anew
+    assert checkpoints.recover(str(folder), VARIABLES)[1] == 8
+    assert "does not name model.ckpt-8 yet" in caplog.text
+    assert tf.train.latest_checkpoint(str(folder)) == str(folder / "model.ckpt-8")
+    state = tf.train.get_checkpoint_state(str(folder))
+    assert [path[-1] for path in state.all_model_checkpoint_paths] == ["4", "8"]
+
+
+def test_one_that_is_not_whole_or_of_another_model_is_not(folder):
+    (folder / "checkpoint").write_text(BEFORE)
+    content = (folder / "model.ckpt-8.data-00000-of-00001").read_bytes()
+    cut(folder / "model.ckpt-8.data-00000-of-00001", 500)
+    assert checkpoints.recover(str(folder), VARIABLES)[1] == 4
+    (folder / "model.ckpt-8.data-00000-of-00001").write_bytes(content)
+    (folder / "model.ckpt-8.index").rename(folder / "hidden")  # the last file of a checkpoint that is written
+    assert checkpoints.recover(str(folder), VARIABLES)[1] == 4
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("other", [1])
+        session.run([tf.global_variables_initializer(), tf.train.create_global_step().initializer])
+        tf.train.Saver().save(session, str(folder / "model.ckpt-8"), write_state=False)
+    assert checkpoints.recover(str(folder), VARIABLES)[1] == 4
+    assert (folder / "checkpoint").read_text() == BEFORE and list(folder.glob("model.ckpt-8.*"))
+
+
+@pytest.mark.parametrize("more", ["", 'all_model_checkpoint_paths: "model.ckpt-8"\n'])
+def test_an_older_checkpoint_named_by_hand_is_respected(folder, more):
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-4"\n{more}')
     assert checkpoints.recover(str(folder), VARIABLES)[1] == 4
     assert list(folder.glob("model.ckpt-8.index"))
 

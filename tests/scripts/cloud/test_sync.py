@@ -3,6 +3,7 @@
 import io
 import pathlib
 import re
+import subprocess
 import tarfile
 
 import pytest
@@ -54,6 +55,17 @@ def test_keys_and_settings_beside_the_code_stay(tmp_path):
         (tmp_path / name).write_text("x")
     with tarfile.open(fileobj=io.BytesIO(sync.pack(tmp_path))) as archive:
         assert archive.getnames() == ["Makefile", "bert/a.py"]
+
+
+def test_the_machine_is_told_the_commit(tmp_path):
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "Makefile").write_text("x")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=me", "-c", "user.email=me@example.com"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    with tarfile.open(fileobj=io.BytesIO(sync.pack(tmp_path))) as archive:
+        assert archive.extractfile("bert/git_commit.txt").read().decode().strip() == commit
 
 
 def test_local_paths_become_places_in_the_bucket(tmp_path):
