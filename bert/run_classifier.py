@@ -255,8 +255,6 @@ def _report_evaluation(trainer, of, parts, trained):
     found = _evaluate(trainer, of, parts, shown)
     run_record.write_results(FLAGS.output_dir, found)
     run_record.write_json(os.path.join(FLAGS.output_dir, run_folder.DETAILS_FILE), shown)
-    for name, value in sorted(found.items()):
-        logging.info("  %s = %s", name, value)
     return found
 
 

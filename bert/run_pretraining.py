@@ -489,8 +489,6 @@ def _evaluate(trainer, phase, max_steps, training_phases, course):
         baselines.label_counts(training_phases[-1], vocab_size, baselines.MAX_RECORDS),
         baselines.label_counts(phase, vocab_size),
     )
-    for name, value in sorted(results.items()):
-        logging.info("  %s = %s", name, value)
     logging.info(
         "masked_lm_loss %.3f: a uniform guess has %.3f, guessing by token frequency has %.3f",
         results["masked_lm_loss"],

@@ -144,8 +144,6 @@ def _run(options):
             if any(part.is_known for part in parts):
                 summary["eval_metrics"] = _evaluate(parts, answers)
                 run_record.write_results(FLAGS.output_dir, summary["eval_metrics"])
-                for name, value in sorted(summary["eval_metrics"].items()):
-                    logging.info("  %s = %s", name, value)
         if summary:
             run_record.update_summary(FLAGS.output_dir, summary)
 

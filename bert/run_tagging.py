@@ -100,8 +100,6 @@ def _run(options):
             summary["eval_metrics"] = _evaluate(trainer, encoder, splits["dev"], tags, entities, shown)
             run_record.write_json(os.path.join(FLAGS.output_dir, run_folder.DETAILS_FILE), {"": shown})
             run_record.write_results(FLAGS.output_dir, summary["eval_metrics"])
-            for name, value in sorted(summary["eval_metrics"].items()):
-                logging.info("  %s = %s", name, value)
         if summary:
             run_record.update_summary(FLAGS.output_dir, summary)
         if FLAGS.do_predict:

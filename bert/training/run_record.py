@@ -120,10 +120,12 @@ def update_summary(output_dir, summary):
 
 
 def write_results(output_dir, results):
-    """Writes `eval_results.txt`: a line "key = value" for each result, sorted."""
+    """Writes `eval_results.txt`, and logs it: a line "key = value" for each result, sorted."""
+    lines = [f"{name} = {value}" for name, value in sorted(results.items())]
     with files.atomic_write(os.path.join(output_dir, run_folder.RESULTS_FILE), "w") as f:
-        for name, value in sorted(results.items()):
-            f.write(f"{name} = {value}\n")
+        f.writelines(f"{line}\n" for line in lines)
+    for line in lines:
+        logging.info("  %s", line)
 
 
 def _plain(value):
