@@ -128,6 +128,14 @@ def test_what_a_tpu_cannot_run_is_named():
     assert "its shape (None, 2) is not known before the run" in refused
 
 
+def test_features_that_a_step_does_not_use_are_no_hindrance():
+    def half(features, labels, mode, params):
+        return tf.estimator.tpu.TPUEstimatorSpec(mode, predictions={"used": features["used"] + 1})
+
+    spec = {name: tf.FixedLenFeature([12], tf.int64) for name in ("unused", "used")}
+    assert tpu_lowering.lower(tpu_lowering.replica_graph(half, spec, BATCH, 1, PREDICT))
+
+
 def test_random_bytes_of_a_tpu_are_uniform_and_independent():
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.get_or_create_global_step()
