@@ -5,28 +5,26 @@ Philox that its position in the training gives, so that a mask depends on nothin
 example is in, nor on whether the training was interrupted. Graph operations only: input pipelines may run on another
 machine.
 
-To read fast, work is spent on what is masked, not on all there is. Units, which are tokens or whole words, are drawn
-with replacement; in the order of their first draws they are as in random order without replacement, and as many
-draws as there are units to mask, and some more, will nearly always do. For the rows for which they do not, the units
-that were not drawn follow in random order.
+To read fast, most work is elementwise on whole batches. Each word, or each token where words do not matter, gets a
+random key, which all its tokens have: visiting words in random order is visiting them in order of their keys. The
+tokens with the smallest keys are chosen by the threshold that leaves as many as are wanted. Only where the last word
+is too long for what is left, which is in few rows, words are visited one by one from there on.
 """
 
 import dataclasses
-import math
-from typing import Callable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bert.data import masking
+from bert.data import masking, records
 
 _PHILOX = 1  # tf.random.Algorithm.PHILOX
 _WORDS_PER_COUNT = 4  # uint32 words that Philox gives for each value of its counter
-_SPARE_DRAWS = 16
-_MAX_SHARE = 0.9
-# The finalizer of MurmurHash3 (Appleby, public domain), and an increment as of SplitMix: 2^32 / golden ratio.
+# The finalizer of MurmurHash3 (Appleby, public domain) but for its last step, which hardly changes an order, and an
+# increment as of SplitMix: 2^32 / golden ratio.
 _INCREMENT = 0x9E3779B9
 _SHIFTS_AND_FACTORS = ((16, 0x85EBCA6B), (13, 0xC2B2AE35))
+_LAST_KEY = 2**32 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,140 +60,55 @@ class DynamicMasking:
           A dict of the seven features of a record with masks.
         """
         tokens = features["tokens"]  # [batch, seq]
-        ids = tf.bitwise.right_shift(tokens, 1)  # [batch, seq]
-        width = int(ids.shape[1])
+        batch, width = tf.shape(tokens)[0], int(tokens.shape[1])
         len_a, len_b = tf.split(features["segment_lengths"], 2, axis=1)  # [batch, 1] each
         lengths = len_a + len_b  # [batch, 1]
-        column = tf.range(width)  # [seq]
-        is_token = column < lengths  # [batch, seq]
-        row_start = tf.range(tf.shape(ids)[0])[:, tf.newaxis] * width  # [batch, 1], where rows begin in flat arrays
-        predictions = self.max_predictions_per_seq
-        draws = self._draws(width)
-        positions = tf.shape(ids)[0] if is_there is None else tf.size(is_there)
-        bits = random_bits(self.seed, position, stream, positions, draws + predictions)
+        candidates = lengths - 2 - tf.cast(len_b > 0, tf.int32)  # [batch, 1], all but [CLS] and [SEP]
+        budget = tf.minimum(budgets(lengths, self.masked_lm_prob, self.max_predictions_per_seq), candidates)
+        positions = batch if is_there is None else tf.size(is_there)
+        bits = random_bits(self.seed, position, stream, positions, 1 + self.max_predictions_per_seq)
         if is_there is not None:
             bits = tf.boolean_mask(bits, is_there)
         if self.do_whole_word_mask:
-            units = word_units(tf.equal(tokens & 1, 0), len_a, len_b, row_start)
+            chosen = choose_words(bits[:, :1], tokens, len_a, budget, self.max_predictions_per_seq)
         else:
-            units = token_units(len_a, len_b, row_start, width)
-        budget = budgets(lengths, self.masked_lm_prob, predictions)  # [batch, 1]
-        chosen, counts = choose(bits[:, :draws], units, tf.minimum(budget, count_candidates(len_a, len_b)))
+            chosen = choose_tokens(bits[:, :1], tokens, budget, self.max_predictions_per_seq)
+        input_mask = _first_ones(lengths, width)  # [batch, seq]
         return {
-            **self._replace(bits[:, draws : draws + predictions], ids, chosen, counts, len_a, row_start),
-            "input_mask": tf.cast(is_token, tf.int32),
-            "segment_ids": tf.cast(is_token & (column >= len_a), tf.int32),
+            **self._replace(bits[:, 1 : 1 + self.max_predictions_per_seq], tokens, chosen),
+            "input_mask": input_mask,
+            "segment_ids": input_mask - _first_ones(len_a, width),
             "next_sentence_labels": features["next_sentence_labels"],
         }
 
-    def _draws(self, width):
-        """How many units to draw of an example."""
-        largest = int(masking.budgets(np.array(width), self.masked_lm_prob, self.max_predictions_per_seq))
-        share = min(max(largest / width, self.masked_lm_prob), _MAX_SHARE)
-        return math.ceil(largest * -math.log1p(-share) / share) + _SPARE_DRAWS if share else 1 + _SPARE_DRAWS
-
-    def _replace(self, fate, ids, chosen, counts, len_a, row_start):
-        """Masks the chosen candidates, and collects them in order: as `masking.replace`."""
+    def _replace(self, fate, tokens, chosen):
+        """Masks the chosen tokens, and collects them in order: as `masking.replace`."""
+        ids = tf.bitwise.bitwise_and(tokens, records.TOKEN_ID)  # [batch, seq]
         width, predictions = int(ids.shape[1]), self.max_predictions_per_seq
         slot = tf.range(predictions)  # [predictions]
-        used = slot < counts  # [batch, predictions]
-        number = tf.where_v2(used, tf.cumsum(counts, exclusive=True) + slot, tf.size(chosen))
-        candidate = tf.gather(tf.concat([chosen, [0]], 0), number) - row_start  # [batch, predictions], within the row
-        positions = tf.where_v2(used, candidate + 1 + tf.cast(candidate >= len_a - 2, tf.int32), 0)
-        place = positions + row_start
-        tokens = tf.gather(tf.reshape(ids, [-1]), place)
+        used = slot < _count(chosen)  # [batch, predictions]
+        # Where a row has less to predict than there is room for, columns behind it fill it up.
+        place = tf.where(tf.concat([chosen, ~used], axis=1))  # [batch * predictions, 2]
+        positions = tf.reshape(tf.cast(place[:, 1], tf.int32), [-1, predictions])
+        positions = tf.where_v2(used, positions, 0)  # [batch, predictions]
+        labels = tf.where_v2(used, tf.gather(ids, positions, batch_dims=1), 0)
+        beyond = tf.cast(tf.maximum(fate, masking.KEEP_BELOW) - masking.KEEP_BELOW, tf.float64)
+        number = tf.cast(beyond * (len(self.vocab) / (2**32 - masking.KEEP_BELOW)), tf.int32)
         vocabulary_ids = np.fromiter(self.vocab.values(), np.int32)
-        beyond = tf.cast(tf.maximum(fate, masking.KEEP_BELOW) - masking.KEEP_BELOW, tf.int64)
-        drawn = tf.gather(tf.constant(vocabulary_ids), beyond * len(self.vocab) // (2**32 - masking.KEEP_BELOW))
+        is_range = np.array_equal(vocabulary_ids, np.arange(len(vocabulary_ids)))
         replaced = tf.where_v2(
             fate < masking.MASK_BELOW,
             tf.constant(self.vocab["[MASK]"], tf.int32),
-            tf.where_v2(fate < masking.KEEP_BELOW, tokens, drawn),
+            tf.where_v2(fate < masking.KEEP_BELOW, labels, number if is_range else tf.gather(vocabulary_ids, number)),
         )
-        change = tf.where_v2(used, replaced - tokens, 0)
-        changes = tf.math.unsorted_segment_sum(change, place, tf.size(ids))
+        change = tf.where_v2(used, replaced - labels, 0)
+        changes = tf.raw_ops.DenseBincount(input=positions, size=width, weights=change)  # [batch, seq]
         return {
-            "input_ids": ids + tf.reshape(changes, [-1, width]),
+            "input_ids": tf.ensure_shape(ids + changes, ids.shape),
             "masked_lm_positions": positions,
-            "masked_lm_ids": tf.where_v2(used, tokens, 0),
+            "masked_lm_ids": labels,
             "masked_lm_weights": tf.cast(used, tf.float32),
         }
-
-
-@dataclasses.dataclass(frozen=True)
-class Units:
-    """What can be masked, tokens or whole words, numbered row by row.
-
-    Candidates, all tokens but [CLS] and [SEP], are numbered too: those of row r from r * seq on.
-
-    Attributes:
-      counts: int32 [batch, 1], number of units of each row.
-      first: int32 [batch, 1], number of the first unit of each row.
-      total: int32 scalar, above the numbers of all units.
-      most: int, most units of a row.
-      sizes: function from (rows, units), int32 [rows] and [rows, n], to how many candidates the units have, [rows, n].
-      candidates: function from (units, their sizes), int32 [n] in order, to the candidates they have, [candidates].
-    """
-
-    counts: tf.Tensor
-    first: tf.Tensor
-    total: tf.Tensor
-    most: int
-    sizes: Callable
-    candidates: Callable
-
-
-def count_candidates(len_a, len_b):
-    """How many tokens there are beside [CLS] and the [SEP] of each segment."""
-    return len_a + len_b - 2 - tf.cast(len_b > 0, tf.int32)
-
-
-def token_units(len_a, len_b, row_start, width):
-    """Every candidate is a unit: `Units`; arguments as of `word_units`."""
-    return Units(
-        counts=count_candidates(len_a, len_b),
-        first=row_start,
-        total=tf.size(row_start) * width,
-        most=width,
-        sizes=lambda rows, units: tf.ones_like(units),
-        candidates=lambda units, sizes: units,
-    )
-
-
-def word_units(opens, len_a, len_b, row_start):
-    """A unit is a candidate that opens a word and those that continue it: `Units`.
-
-    Args:
-      opens: bool [batch, seq], whether a token continues no word.
-      len_a, len_b: int32 [batch, 1], lengths of [CLS] A [SEP] and of B [SEP].
-      row_start: int32 [batch, 1], where rows begin in flat arrays.
-    """
-    width = int(opens.shape[1])
-    column = tf.range(width)
-    is_special = tf.equal(column, 0) | tf.equal(column, len_a - 1) | (column >= len_a + len_b - 1)
-    # What nothing precedes opens a word, even if it looks like the continuation of one.
-    is_first = (opens & ~is_special) | tf.equal(column, 1)  # [batch, seq]
-    counts = tf.reduce_sum(tf.cast(is_first, tf.int32), axis=1, keepdims=True)  # [batch, 1]
-    first = tf.cumsum(counts, exclusive=True)  # [batch, 1]
-    place = tf.cast(tf.where(tf.reshape(is_first, [-1]))[:, 0], tf.int32)  # [words]
-    after_a = row_start + len_a  # [batch, 1]
-    row_end = row_start + count_candidates(len_a, len_b)  # [batch, 1]
-
-    def openers(rows, units):
-        at = tf.gather(place, tf.minimum(units, tf.size(place) - 1))
-        return at - 1 - tf.cast(at >= tf.gather(after_a, rows), tf.int32)
-
-    def sizes(rows, units):
-        is_last = tf.equal(units + 1, tf.gather(first + counts, rows))
-        ends = tf.where_v2(is_last, tf.gather(row_end, rows), openers(rows, units + 1))
-        return ends - openers(rows, units)
-
-    def candidates(units, sizes):
-        rows = tf.gather(place, units) // width
-        starts = openers(rows, units[:, tf.newaxis])[:, 0]
-        return tf.ragged.range(starts, starts + sizes).flat_values
-
-    return Units(counts, first, tf.size(place), width, sizes, candidates)
 
 
 def random_bits(seed, position, stream, batch, size):
@@ -218,95 +131,101 @@ def budgets(lengths, masked_lm_prob, max_predictions_per_seq):
     return tf.minimum(tf.maximum(rounded, 1), max_predictions_per_seq)
 
 
-def choose(bits, units, budget):
-    """Visits units in random order, and takes each if it fits in what is left of the budget.
+def choose_tokens(bits, tokens, budget, most):
+    """Chooses tokens at random.
 
     Args:
-      bits: uint32 [batch, draws].
-      units: `Units`.
-      budget: int32 [batch, 1], how many candidates to choose at most.
+      bits: uint32 [batch, 1].
+      tokens: int32 [batch, seq], as records without masks hold them.
+      budget: int32 [batch, 1], how many tokens to choose; there are as many that may be.
+      most: int, no budget is larger.
 
     Returns:
-      (candidates, counts): int32 [chosen], in order; and [batch, 1], how many of them are each row's.
+      bool [batch, seq].
     """
-    draws = int(bits.shape[1])
-    drawn = tf.cast(_scaled(bits, units.counts), tf.int32) + units.first  # [batch, draws]
-    number = tf.zeros_like(drawn) + tf.range(draws)  # [batch, draws]
-    first_draw = tf.math.unsorted_segment_min(number, drawn, units.total)  # [units]
-    is_new = tf.equal(tf.gather(first_draw, drawn), number)  # [batch, draws]
-    rows = tf.range(tf.shape(bits)[0])
-    sizes = tf.where_v2(is_new, units.sizes(rows, drawn), 0)
-    taken, left = take(sizes, budget[:, 0])  # [batch, draws], [batch]
-
-    # The rows that want more than was drawn: their other units follow.
-    all_drawn = tf.equal(tf.reduce_sum(tf.cast(is_new, tf.int32), axis=1), units.counts[:, 0])  # [batch]
-    rows = tf.cast(tf.where((left > 0) & ~all_drawn)[:, 0], tf.int32)  # [rows]
-    place = tf.range(units.most)  # [most]
-    others = tf.gather(units.first, rows) + place  # [rows, most]
-    is_other = place < tf.gather(units.counts, rows)
-    others = tf.where_v2(is_other, others, 0)
-    is_other &= tf.gather(first_draw, others) >= draws
-    order = tf.argsort(_hashed(tf.gather(bits[:, :1], rows), place), axis=1)  # [rows, most]
-    others, is_other = (tf.gather(values, order, batch_dims=1) for values in (others, is_other))
-    other_sizes = tf.where_v2(is_other, units.sizes(rows, others), 0)
-    others_taken, others_left = take(other_sizes, tf.gather(left, rows))
-    left = tf.tensor_scatter_nd_update(left, rows[:, tf.newaxis], others_left)
-
-    def join(ours, of_others):
-        return tf.concat([tf.reshape(ours, [-1]), tf.reshape(of_others, [-1])], 0)
-
-    taken_sizes = join(tf.where_v2(taken, sizes, 0), tf.where_v2(others_taken, other_sizes, 0))
-    taken_sizes = tf.math.unsorted_segment_max(taken_sizes, join(drawn, others), units.total)  # [units]
-    chosen = tf.cast(tf.where(taken_sizes > 0)[:, 0], tf.int32)
-    return units.candidates(chosen, tf.gather(taken_sizes, chosen)), budget - left[:, tf.newaxis]
+    may_be, _ = _candidates(tokens)
+    keys = _keys(bits, tf.range(int(tokens.shape[1])), may_be)
+    return keys < _bound(keys, budget, most)
 
 
-def take(sizes, left):
-    """Takes what fits, from the first to the last of each row.
+def choose_words(bits, tokens, len_a, budget, most):
+    """Visits words in random order, and takes each if it fits in what is left of the budget.
 
     Args:
-      sizes: int32 [rows, units]; what has size 0 is not taken.
-      left: int32 [rows].
+      bits, tokens, budget, most: as of `choose_tokens`.
+      len_a: int32 [batch, 1], number of tokens of [CLS] A [SEP].
 
     Returns:
-      (taken, left): bool [rows, units]; [rows].
+      bool [batch, seq].
     """
+    may_be, place = _candidates(tokens)
+    first = tf.range(int(tokens.shape[1])) - place  # [batch, seq], where the word of a token begins, less 1
+    keys = _keys(bits, first, may_be)
+    bound = _bound(keys, budget, most)
+    # The last word may be too long: then what comes before it is chosen.
+    bound -= tf.cast(_count(keys < bound) > budget, tf.uint32)
+    chosen = keys < bound
+    left = budget - _count(chosen)
 
-    # In each round, what is too large for what is left is passed over, and the next is taken as far as it fits.
-    # The first that does not fit is then too large, so that the largest size left falls from round to round.
-    # Rows that are done with, which are most of them after the first round, take no part in the next.
-    def visit(rows, taken, left):
-        size, before, room = tf.gather(sizes, rows), tf.gather(taken, rows), tf.gather(left, rows)[:, tf.newaxis]
-        wanted = tf.where_v2(before | (size > room), 0, size)
-        total = tf.cumsum(wanted, axis=1)
-        fits = total <= room
-        room -= tf.reduce_max(tf.where_v2(fits, total, 0), axis=1, keepdims=True)
-        goes_on = tf.reduce_any(~fits & (size <= room) & (wanted > 0), axis=1)
-        index = rows[:, tf.newaxis]
-        return (
-            tf.boolean_mask(rows, goes_on),
-            tf.tensor_scatter_nd_update(taken, index, before | (fits & (wanted > 0))),
-            tf.tensor_scatter_nd_update(left, index, room[:, 0]),
-        )
-
-    _, taken, left = tf.while_loop(
-        lambda rows, *_: tf.size(rows) > 0,
-        visit,
-        (tf.range(tf.size(left)), tf.zeros_like(sizes, tf.bool), left),
-        shape_invariants=(tf.TensorShape([None]), sizes.shape, left.shape),
+    rows = tf.where(left[:, 0] > 0)[:, 0]
+    place, first, keys, may_be, bound, len_a = (
+        tf.gather(values, rows) for values in (place, first, keys, may_be, bound, len_a)
     )
-    return taken, left
+    column = tf.range(int(tokens.shape[1]))
+    # A word that goes on in B does so after a [SEP], at which it seems to end.
+    sizes = place - tf.cast((column >= len_a) & (first + 1 < len_a), tf.int32)
+    is_last = may_be & (tf.pad(place[:, 1:], [[0, 0], [0, 1]]) <= 1)
+
+    def visit(chosen, left, visited, _):
+        may_follow = is_last & (keys > visited) & (sizes <= left)  # [rows, seq]
+        following = tf.reduce_min(tf.where_v2(may_follow, keys, _LAST_KEY), axis=1, keepdims=True)
+        is_any = tf.reduce_any(may_follow, axis=1, keepdims=True)  # [rows, 1]
+        word = tf.equal(keys, following) & may_be & is_any
+        size = _count(word)
+        fits = size <= left
+        left -= tf.where_v2(fits, size, 0)
+        return chosen | (word & fits), left, following, tf.reduce_any(is_any & (left > 0))
+
+    more, _, _, _ = tf.while_loop(
+        lambda *state: state[-1],
+        visit,
+        (tf.gather(chosen, rows), tf.gather(left, rows), bound, tf.size(rows) > 0),
+    )
+    return tf.tensor_scatter_nd_update(chosen, rows[:, tf.newaxis], more)
 
 
-def _scaled(bits, bounds):
-    """uint64 below `bounds`, of bits that are uint32."""
-    product = tf.cast(bits, tf.uint64) * tf.cast(bounds, tf.uint64)
-    return tf.bitwise.right_shift(product, tf.constant(32, tf.uint64))
+def _candidates(tokens):
+    """What may be masked, bool [batch, seq], and the place of each token in its word, from 1 on, int32 [batch, seq]."""
+    place = tf.bitwise.right_shift(tf.bitcast(tokens, tf.uint32), tf.constant(records.TOKEN_ID_BITS, tf.uint32))
+    return place > 0, tf.bitcast(place, tf.int32)
 
 
-def _hashed(bits, place):
-    """Keys to sort by: int64 [rows, n] of uint32 [rows, 1] and int32 [n]."""
-    hashed = bits + tf.cast(place, tf.uint32) * tf.constant(_INCREMENT, tf.uint32)
+def _keys(bits, words, may_be):
+    """Random keys of words, different ones for different words: uint32 [batch, seq], the last one of what may not be.
+
+    Args:
+      bits: uint32 [batch, 1].
+      words: int32 [seq] or [batch, seq].
+      may_be: bool [batch, seq].
+    """
+    keys = bits + tf.bitcast(words, tf.uint32) * tf.constant(_INCREMENT, tf.uint32)
     for shift, factor in _SHIFTS_AND_FACTORS:
-        hashed = tf.bitwise.bitwise_xor(hashed, tf.bitwise.right_shift(hashed, tf.constant(shift, tf.uint32))) * factor
-    return tf.cast(tf.bitwise.bitwise_xor(hashed, tf.bitwise.right_shift(hashed, tf.constant(16, tf.uint32))), tf.int64)
+        keys = tf.bitwise.bitwise_xor(keys, tf.bitwise.right_shift(keys, tf.constant(shift, tf.uint32))) * factor
+    return tf.bitwise.bitwise_or(keys, tf.cast(may_be, tf.uint32) - 1)
+
+
+def _bound(keys, budget, most):
+    """What `budget` of the keys of each row are below, and the last key never is: uint32 [batch, 1]."""
+    # Which key that is must be one number for all rows: keys that come before all others fill them up.
+    fill = tf.where_v2(tf.range(most) < most - budget, tf.constant(0, tf.uint32), _LAST_KEY)  # [batch, most]
+    largest = tf.raw_ops.NthElement(input=tf.concat([keys, fill], axis=1), n=most - 1)
+    return tf.minimum(largest, _LAST_KEY - 1)[:, tf.newaxis] + 1
+
+
+def _count(which):
+    return tf.reduce_sum(tf.cast(which, tf.int32), axis=1, keepdims=True)  # [batch, 1]
+
+
+def _first_ones(counts, width):
+    """Rows of ones, as many as `counts`, int32 [batch, 1], and zeros: int32 [batch, width]."""
+    return tf.gather(tf.constant(np.tri(width + 1, width, -1, np.int32)), counts[:, 0])

@@ -60,6 +60,14 @@ def choose_tokens(rng, len_a, len_b, budget, width):
     return chosen
 
 
+def opens_word(is_candidate, continues):
+    """Where words begin: bool [batch, width]; arguments as of `choose_words`."""
+    opens = is_candidate & ~continues
+    # What nothing precedes opens a word, even if it looks like the continuation of one.
+    opens[np.arange(len(opens)), is_candidate.argmax(axis=1)] |= is_candidate.any(axis=1)
+    return opens
+
+
 def choose_words(rng, is_candidate, continues, budget):
     """Chooses whole words at random.
 
@@ -74,9 +82,7 @@ def choose_words(rng, is_candidate, continues, budget):
     """
     batch, width = is_candidate.shape
     row_start = np.arange(batch) * width
-    opens = is_candidate & ~continues
-    # What nothing precedes opens a word, even if it looks like the continuation of one.
-    opens[np.arange(batch), is_candidate.argmax(axis=1)] |= is_candidate.any(axis=1)
+    opens = opens_word(is_candidate, continues)
     word = np.cumsum(opens, axis=1, dtype=np.int32) - 1  # [batch, width]
     num_words = word[:, -1] + 1
     word += row_start.astype(np.int32)[:, np.newaxis]

@@ -25,7 +25,7 @@ from bert.data import chinese_words, packing, planning, records, shards, text, t
 from bert.data import corpus as corpora
 from bert.errors import InputError
 
-FORMAT = 2
+FORMAT = 3
 
 SPECIAL_TOKENS = ("[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

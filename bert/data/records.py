@@ -11,9 +11,12 @@ Records to be masked when they are read (`dynamic_masking`) have three:
 
 | feature | values |
 |---|---|
-| tokens | int64 [max_seq_length]: twice the token id, and 1 more if the token continues the word before it |
+| tokens | bytes: little-endian uint32 [max_seq_length]: the token id, and in the highest byte the place below |
 | segment_lengths | int64 [2]: number of tokens of [CLS] A [SEP], and of B [SEP] or 0 where there is none |
 | next_sentence_labels | int64 [1] |
+
+The place of a token in its word counts from 1 on, [SEP] included, up to 255; it is 0 for what is never masked: [CLS],
+[SEP] and padding.
 
 Packed records (`pack_sequences`) hold up to `max_pairs` pairs in a row, one after the other. Positions are places in
 the row, and what tells of a pair is there for each:
@@ -58,6 +61,11 @@ PACKED_FEATURE_NAMES = (*(name for name in FEATURE_NAMES if name != "input_mask"
 # The TF 2 model garden's spelling of two of the features.
 ALIASES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
 
+# Where the id and the place are in a token of a record without masks.
+TOKEN_ID_BITS = 24
+TOKEN_ID = (1 << TOKEN_ID_BITS) - 1
+MAX_PLACE = 255
+
 _FRAME_HEADER = 12  # length of the data, uint64, and its checksum, uint32
 _FRAME_FOOTER = 4  # checksum of the data, uint32
 _MAX_RECORD_BYTES = 1 << 30
@@ -93,23 +101,29 @@ class Layout:
 
     Args:
       features: dict from name to (length, largest value); the largest value is an int, or a float for a feature
-        that holds float32.
+        that holds float32, or `np.uint32` for one that holds bytes: little-endian uint32.
     """
 
     def __init__(self, features):
         entries, self._slots = [], {}
         position = 0
         for name, (length, largest) in features.items():
-            width = 4 if isinstance(largest, float) else max(1, -(-int(largest).bit_length() // 7))
-            # Feature { oneof { float_list = 2, int64_list = 3 } }, each with one packed field 1.
-            kind = 2 if isinstance(largest, float) else 3
+            # Feature { oneof { bytes_list = 1, float_list = 2, int64_list = 3 } }, each with one field 1; those of
+            # numbers are packed.
+            if largest is np.uint32:
+                kind, dtype = 1, np.dtype("<u4")
+            elif isinstance(largest, float):
+                kind, dtype = 2, np.dtype("<f4")
+            else:
+                kind, dtype = 3, None
+            width = dtype.itemsize if dtype else max(1, -(-int(largest).bit_length() // 7))
             values = bytes(length * width)
             value = _field(kind, _field(1, values))
             # An entry of the map Features.feature: key = 1, value = 2. The values are its last bytes.
             entry = _field(1, _field(1, name.encode()) + _field(2, value))
             entries.append(entry)
             position += len(entry)
-            self._slots[name] = (position - len(values), length, width, kind == 2)
+            self._slots[name] = (position - len(values), length, width, dtype)
         body = b"".join(entries)
         example = _field(1, body)
         length = struct.pack("<Q", len(example))
@@ -126,7 +140,10 @@ class Layout:
     __hash__ = None
 
     def slots(self):
-        """Where the values lie in the data of a record: a list of (first byte, name, number, bytes each, is_float)."""
+        """Where the values lie in the data of a record: a list of (first byte, name, number, bytes each, dtype).
+
+        The NumPy dtype is that of values that lie there as they are, and None if they are varints.
+        """
         first = self._first - _FRAME_HEADER
         return [(first + start, name, *slot) for name, (start, *slot) in self._slots.items()]
 
@@ -138,8 +155,8 @@ class Layout:
         template = self._template[_FRAME_HEADER:-_FRAME_FOOTER]
         if not np.array_equal(data[self._is_fixed], template[self._is_fixed]):
             return False
-        for start, _, count, width, is_float in self.slots():
-            if not is_float:
+        for start, _, count, width, dtype in self.slots():
+            if dtype is None:
                 last = (data[start : start + count * width].reshape(count, width) < 0x80).nonzero()[1]
                 if not np.array_equal(last, np.full(count, width - 1)):
                     return False
@@ -149,6 +166,11 @@ class Layout:
     def record_bytes(self):
         """Bytes of one record with its frame."""
         return len(self._template)
+
+    @property
+    def data_bytes(self):
+        """Bytes of one record without its frame."""
+        return len(self._is_fixed)
 
     def encode(self, columns):
         """Encodes a batch of records.
@@ -163,11 +185,11 @@ class Layout:
         batch = len(next(iter(columns.values())))
         rows = np.empty((batch, self.record_bytes), np.uint8)
         rows[:] = self._template
-        for name, (start, length, width, is_float) in self._slots.items():
+        for name, (start, length, width, dtype) in self._slots.items():
             values = columns[name]
             slot = rows[:, self._first + start : self._first + start + length * width]
-            if is_float:
-                slot[:] = np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(batch, -1)
+            if dtype:
+                slot[:] = np.ascontiguousarray(values, dtype).view(np.uint8).reshape(batch, -1)
             elif width == 1:
                 slot[:] = values
             else:
@@ -180,8 +202,7 @@ class Layout:
         return rows
 
     def _add_checksums(self, rows):
-        data = self.record_bytes - _FRAME_HEADER - _FRAME_FOOTER
-        frames = struct.iter_unpack(f"{_FRAME_HEADER}x{data}s{_FRAME_FOOTER}x", rows.data)
+        frames = struct.iter_unpack(f"{_FRAME_HEADER}x{self.data_bytes}s{_FRAME_FOOTER}x", rows.data)
         crcs = np.array([google_crc32c.value(data) for (data,) in frames], np.uint32)
         rows[:, -_FRAME_FOOTER:] = _mask_crc(crcs).astype("<u4").view(np.uint8).reshape(-1, _FRAME_FOOTER)
 
@@ -202,11 +223,11 @@ def pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size, max_
     )
 
 
-def unmasked_layout(max_seq_length, vocab_size, max_pairs=None):
+def unmasked_layout(max_seq_length, max_pairs=None):
     """`Layout` of the features of records without masks, packed ones if there are `max_pairs`."""
     return Layout(
         {
-            "tokens": (max_seq_length, 2 * vocab_size - 1),
+            "tokens": (max_seq_length, np.uint32),
             "segment_lengths": (2 * (max_pairs or 1), max_seq_length),
             "next_sentence_labels": (max_pairs or 1, 1),
         }
@@ -230,7 +251,7 @@ def parse(record):
     """Parses a serialized `tf.train.Example`.
 
     Returns:
-      A dict from name to an int64 or float32 array, or a list of bytes.
+      A dict from name to an int64 or float32 array, or a list of bytes; "tokens" of ours to a uint32 array.
 
     Raises:
       ValueError: not a serialized Example.
@@ -240,6 +261,9 @@ def parse(record):
         for _, entry in _fields(body, 1):
             parts = dict(_fields(entry, 1, 2))
             features[str(parts[1], "utf-8")] = _parse_feature(parts.get(2, b""))
+    tokens = features.get("tokens")
+    if isinstance(tokens, list) and len(tokens) == 1:
+        features["tokens"] = np.frombuffer(tokens[0], "<u4")
     return features
 
 
@@ -325,6 +349,8 @@ def _shape(path, record):
     names = tuple(by_canonical_name[name] for name in wanted)
     values = [features[name] for name in names]
     kinds = {name: np.dtype(np.float32 if name.endswith("weights") else np.int64) for name in wanted}
+    if not is_masked:
+        kinds["tokens"] = np.dtype(np.uint32)
     for name, value in zip(wanted, values):
         if getattr(value, "dtype", None) != kinds[name]:
             raise InputError(f"{path}: feature {by_canonical_name[name]} is not a list of {kinds[name]}.")
@@ -350,21 +376,20 @@ def _shape(path, record):
 
 def _max_token_id(features):
     if "tokens" in features:
-        return int(features["tokens"].max() >> 1)
+        return int((features["tokens"] & TOKEN_ID).max())
     return int(max(features["input_ids"].max(), features["masked_lm_ids"].max(initial=0)))
 
 
 def _layout(record, max_seq_length, max_predictions_per_seq, max_pairs):
     """The `Layout` of a record of ours, by the number of bytes that its token ids have; None for any other."""
-    for id_bytes in range(1, 5):
-        vocab_size = 1 << 7 * id_bytes
-        if max_predictions_per_seq is None:
-            layout = unmasked_layout(max_seq_length, vocab_size // 2, max_pairs)
-        else:
-            layout = pretraining_layout(max_seq_length, max_predictions_per_seq, vocab_size, max_pairs)
-        if layout.matches(record):
-            return layout
-    return None
+    if max_predictions_per_seq is None:
+        layouts = [unmasked_layout(max_seq_length, max_pairs)]
+    else:
+        layouts = (
+            pretraining_layout(max_seq_length, max_predictions_per_seq, 1 << 7 * id_bytes, max_pairs)
+            for id_bytes in range(1, 5)
+        )
+    return next((layout for layout in layouts if layout.matches(record)), None)
 
 
 def _frames(path):

@@ -34,10 +34,10 @@ def manifest_path(record_file):
 
 def layout(vocab, settings):
     """`records.Layout` of the records of a vocabulary and settings."""
-    vocab_size = max(vocab.values()) + 1
     max_pairs = packing.max_pairs(settings.max_seq_length) if settings.pack_sequences else None
     if settings.dynamic_masking:
-        return records.unmasked_layout(settings.max_seq_length, vocab_size, max_pairs)
+        return records.unmasked_layout(settings.max_seq_length, max_pairs)
+    vocab_size = max(vocab.values()) + 1
     return records.pretraining_layout(settings.max_seq_length, settings.max_predictions_per_seq, vocab_size, max_pairs)
 
 
@@ -276,21 +276,20 @@ class RecordMaker:
         elif settings.do_whole_word_mask or settings.dynamic_masking:
             continues = self._continues[ids]
         next_sentence_labels = rows["is_random"][:, np.newaxis]
+        column = np.arange(settings.max_seq_length, dtype=np.uint16)
+        is_token = column < lengths.astype(np.uint16)[:, np.newaxis]
         if settings.dynamic_masking:
             # [CLS] A [SEP], and what is left.
             segment_lengths = np.stack([len_a + 2, lengths - len_a - 2], axis=1)
             return {
-                "tokens": ids * np.uint32(2) + continues,
+                "tokens": self._with_places(ids, self._is_candidate(ids, is_token), continues),
                 "segment_lengths": segment_lengths,
                 "next_sentence_labels": next_sentence_labels,
             }
-        column = np.arange(settings.max_seq_length, dtype=np.uint16)
-        is_token = column < lengths.astype(np.uint16)[:, np.newaxis]
         after_a = column > rows["len_a"][:, np.newaxis] + np.uint16(1)
         budget = masking.budgets(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
         if settings.do_whole_word_mask:
-            is_candidate = is_token & (ids != self._cls) & (ids != self._sep)
-            chosen = masking.choose_words(rng, is_candidate, continues, budget)
+            chosen = masking.choose_words(rng, self._is_candidate(ids, is_token), continues, budget)
         else:
             chosen = masking.choose_tokens(rng, len_a, len_b, budget, settings.max_seq_length)
         positions, labels, weights = masking.replace(
@@ -305,6 +304,16 @@ class RecordMaker:
             "masked_lm_weights": weights,
             "next_sentence_labels": next_sentence_labels,
         }
+
+    def _is_candidate(self, ids, is_token):
+        return is_token & (ids != self._cls) & (ids != self._sep)
+
+    def _with_places(self, ids, is_candidate, continues):
+        """Tokens as records without masks hold them: uint32 [batch, max_seq_length]."""
+        opens = masking.opens_word(is_candidate, continues)
+        column = np.arange(1, ids.shape[1] + 1, dtype=np.uint32)
+        places = column - np.maximum.accumulate(opens * (column - 1), axis=1)  # [batch, max_seq_length]
+        return ids | np.minimum(places, records.MAX_PLACE) * is_candidate << np.uint32(records.TOKEN_ID_BITS)
 
     def _assemble(self, rows):
         """Tokens as of the corpus [batch, max_seq_length]: [CLS] A [SEP] B [SEP], or of [CLS] A [SEP] without pairs."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from bert.data import input_pipeline
+from bert.data import input_pipeline, records
 
 # Token frequencies are taken from the first so many training records: far more than they need.
 MAX_RECORDS = 100_000
@@ -37,7 +37,7 @@ def label_counts(phase, vocab_size, max_records=-1):
             np.put_along_axis(used, ends[:, 1::2], False, axis=1)
             used[:, 0] = False
             used = used[:, :-1]  # one column more than there are places: the last pair may end the row
-            tokens = tokens >> 1  # the lowest bit is the mark of what continues a word
+            tokens = tokens & records.TOKEN_ID
         counts += np.bincount(tokens[used > 0], minlength=vocab_size)
     return counts
 

@@ -83,7 +83,7 @@ def test_words_are_masked_together(tmp_path, dynamic):
     together = 0
     for features in map(records.parse, records.read(str(tmp_path / "r"))):
         if dynamic:
-            ids, marks = features["tokens"] >> 1, features["tokens"] & 1
+            ids, places = features["tokens"] & records.TOKEN_ID, features["tokens"] >> records.TOKEN_ID_BITS
         else:
             ids = features["input_ids"].copy()
             used = features["masked_lm_weights"] > 0
@@ -91,7 +91,7 @@ def test_words_are_masked_together(tmp_path, dynamic):
         for start in range(len(ids) - 2):
             if ids[start : start + 3].tolist() == word:
                 if dynamic:
-                    assert marks[start : start + 3].tolist() == [0, 1, 1]
+                    assert places[start : start + 3].tolist() == [1, 2, 3]
                     together += 1
                 else:
                     inside = np.isin(range(start, start + 3), features["masked_lm_positions"][used])

@@ -17,7 +17,7 @@ VOCAB = {
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", *("##" + c for c in "abcde")]
     )
 }
-CONTINUES = np.array([token.startswith("##") for token in VOCAB], np.int32)
+CONTINUES = np.array([token.startswith("##") for token in VOCAB])
 CLS, SEP, MASK = VOCAB["[CLS]"], VOCAB["[SEP]"], VOCAB["[MASK]"]
 # In the spelling of the vocabulary, [SEP] as |. B may open with a piece that continues a word, and so may A.
 SEQUENCES = ["ab##c##de|##afg##b|", "##ab##a##b##c##d##e##ac|##ad|", "a##a##b##c|", "abc|d|", "##a##b|##c##d|", "a|"]
@@ -35,13 +35,23 @@ def encode(text, width):
     return ids + [0] * (width - len(ids)), [first, len(ids) - first]
 
 
+def with_places(ids, len_a, len_b):
+    """Token ids and lengths of the segments to tokens as records without masks hold them: int32 [width]."""
+    tokens, first = np.array(ids, np.int32), 1
+    for column in range(1, len_a + len_b - 1):
+        if column != len_a - 1:
+            first = first if CONTINUES[ids[column]] else column
+            tokens[column] |= (column - first + 1) << records.TOKEN_ID_BITS
+    return tokens
+
+
 def draw(texts, position, seed=1, width=24, **options):
     """Masks sequences, given as texts, from a position on; returns the features as arrays."""
     options = {"max_predictions_per_seq": 5, "masked_lm_prob": 0.3, "do_whole_word_mask": False, **options}
     ids, lengths = zip(*(encode(text, width) for text in texts))
     with tf.Graph().as_default(), tf.Session() as session:
         features = {
-            "tokens": tf.constant(2 * np.array(ids, np.int32) + CONTINUES[np.array(ids)]),
+            "tokens": tf.constant(np.stack([with_places(row, *both) for row, both in zip(ids, lengths)])),
             "segment_lengths": tf.constant(np.array(lengths, np.int32)),
             "next_sentence_labels": tf.zeros([len(ids), 1], tf.int32),
         }
@@ -53,14 +63,6 @@ def z_scores(counts, others, draws):
     return (np.asarray(counts) - others) / np.sqrt(2 * draws * pooled * (1 - pooled) + 1e-9)
 
 
-@pytest.fixture(params=["as many draws as it takes", "too few"])
-def draws_of_units(request, monkeypatch):
-    """How many units are drawn: with too few of them, the rest comes from an order of all the others."""
-    if request.param == "too few":
-        monkeypatch.setattr(DynamicMasking, "_draws", lambda self, width: 2)
-
-
-@pytest.mark.usefixtures("draws_of_units")
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize("budget", [1, 2, 4, 9])
 def test_choice_has_the_distribution_of_stored_masks(budget, whole_words):
@@ -141,7 +143,6 @@ def test_budgets_are_those_of_stored_masks():
         np.testing.assert_array_equal(ours, masking.budgets(lengths, prob, 77))
 
 
-@pytest.mark.usefixtures("draws_of_units")
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_a_mask_depends_on_seed_and_position_alone(whole_words):
     texts = [SEQUENCES[i % 3] for i in range(30)]
@@ -214,7 +215,7 @@ def test_unmasked_records_are_the_pairs_of_those_with_masks(unmasked, tiny_text,
             for features in map(records.parse, records.read(path)):
                 if "segment_lengths" in features:
                     len_a, len_b = features["segment_lengths"].tolist()
-                    ids = features["tokens"] >> 1
+                    ids = (features["tokens"] & records.TOKEN_ID).astype(np.int64)
                 else:
                     ids, segments = features["input_ids"].copy(), features["segment_ids"]
                     used = features["masked_lm_weights"] > 0

@@ -47,7 +47,7 @@ def numbers(files, counts, seed, position, limit, files_per_group=2, window=8):
     """The first `limit` record numbers from `position` on."""
     with tf.Graph().as_default(), tf.Session() as session:
         dataset = input_pipeline.training_batches(
-            files, counts, seed, tf.constant(position, tf.int64), limit, files_per_group, window
+            files, counts, seed, tf.constant(position, tf.int64), limit, None, files_per_group, window
         )
         spec = input_pipeline.feature_spec(SEQ_LENGTH, PREDICTIONS)
         dataset = dataset.map(lambda batch: input_pipeline.parse_batch(batch, spec, NAMES))
@@ -191,14 +191,15 @@ def test_records_of_ours_are_read_by_place_as_they_are_parsed(vocab_size):
             columns,
             input_pipeline.feature_spec(seq, predictions),
         ),
-        (records.unmasked_layout(seq, vocab_size), lengths, input_pipeline.unmasked_feature_spec(seq)),
+        (records.unmasked_layout(seq), lengths, input_pipeline.unmasked_feature_spec(seq)),
     ):
         with tf.Graph().as_default(), tf.Session() as session:
-            serialized = tf.constant([row[12:-4].tobytes() for row in layout.encode(values)])
+            rows = layout.encode(values)[:, 12:-4]
+            serialized = tf.constant([row.tobytes() for row in rows])
             parsed, decoded = session.run(
                 [
                     input_pipeline.parse_batch(serialized, spec, tuple(values)),
-                    input_pipeline.decode_batch(serialized, layout),
+                    input_pipeline.decode_batch(tf.constant(rows), layout),
                 ]
             )
         assert sorted(parsed) == sorted(decoded) == sorted(values)
@@ -211,7 +212,7 @@ def test_records_of_ours_are_read_by_place_as_they_are_parsed(vocab_size):
 def test_only_records_of_ours_are_read_by_place(record_files, tmp_path):
     files, _ = record_files
     assert records.peek(files[0]).layout is None  # written by TensorFlow
-    layout = records.unmasked_layout(SEQ_LENGTH, 1000)
+    layout = records.unmasked_layout(SEQ_LENGTH)
     rows = layout.encode(
         {
             "tokens": np.full((1, SEQ_LENGTH), 7, np.uint16),
@@ -221,7 +222,7 @@ def test_only_records_of_ours_are_read_by_place(record_files, tmp_path):
     )
     path = tmp_path / "r"
     path.write_bytes(rows.tobytes())
-    assert records.peek(str(path)).layout == layout != records.unmasked_layout(SEQ_LENGTH, 50)
+    assert records.peek(str(path)).layout == layout != records.unmasked_layout(SEQ_LENGTH + 1)
     record = rows[0, 12:-4]
     for start, _, _, width, _ in layout.slots():
         if width == 2:  # a varint that ends early
