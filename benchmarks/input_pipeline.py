@@ -117,7 +117,7 @@ def _ours(arm, batch_size):
         spec = input_pipeline.feature_spec(shape.max_seq_length, shape.max_predictions_per_seq)
     return input_pipeline.training_input_fn(
         files,
-        [pretraining_data.count(path) for path in files],
+        pretraining_data.counts(files),
         spec,
         shape.feature_names,
         1,

@@ -350,7 +350,7 @@ def _with_files(phase, find, flag, config, masking=None, is_packed=None):
     lengths = phase.max_seq_length, phase.max_predictions_per_seq
     paths = find(*lengths)
     shape = preflight.check_records(paths, flag, *lengths, config, masking is None, is_packed)
-    counts = tuple(pretraining_data.count(path) for path in paths)
+    counts = tuple(pretraining_data.counts(paths))
     manifest = pretraining_data.read_manifest(paths[0]) if masking else None
     if masking and is_packed:
         _check_packed_for(masking, manifest, paths[0])

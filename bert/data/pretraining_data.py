@@ -142,13 +142,34 @@ def read_manifest(record_file):
             f"{record_file} has {size} bytes, but {path} says {manifest.get('bytes')}: the file was cut short or "
             "changed after it was written. Make the records anew."
         )
+    number, record_bytes = manifest.get("records"), records.first_record_bytes(record_file)
+    if not isinstance(number, int) or number * record_bytes != size:
+        raise InputError(
+            f"{record_file} has {size // record_bytes} records of {record_bytes} bytes, but {path} says {number}: one "
+            "of them was changed after it was written. Make the records anew."
+        )
     return manifest
 
 
-def count(record_file):
-    """Number of records in a file: what the JSON beside it says, or else counted."""
-    manifest = read_manifest(record_file)
-    return manifest["records"] if manifest else records.count(record_file)
+def counts(record_files):
+    """Numbers of records in files: what the JSON beside them says, or else counted.
+
+    A warning tells if there are more files that were made together with these.
+    """
+    manifests = [read_manifest(path) for path in record_files]
+    together = {}
+    for manifest in filter(None, manifests):
+        made = manifest.get("fingerprint"), manifest.get("num_shards")
+        together.setdefault(made, set()).add(manifest.get("shard"))
+    for (_, number), found in together.items():
+        if number and len(found) < number:
+            logging.warning(
+                "%s ...: only %d of %d record files that were made together; the text of the others is not used.",
+                record_files[0],
+                len(found),
+                number,
+            )
+    return [manifest["records"] if manifest else records.count(path) for path, manifest in zip(record_files, manifests)]
 
 
 def pairs(manifest):

@@ -307,6 +307,16 @@ def count(path):
     return sum(1 for _ in _frames(path))
 
 
+def first_record_bytes(path):
+    """Bytes of the first record of a TFRecord file with its frame.
+
+    Raises:
+      InputError: the file is not a TFRecord file.
+    """
+    with files.open_file(path) as f:
+        return _FRAME_HEADER + _data_length(path, f.read(_FRAME_HEADER), 0) + _FRAME_FOOTER
+
+
 def find(patterns, flag):
     """Record files that match comma-separated globs, without the JSON files that lie beside them."""
     found = [path for path in files.expand_globs(patterns, flag) if not path.endswith(".json")]

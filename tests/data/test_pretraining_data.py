@@ -324,6 +324,10 @@ def test_manifest_beside_each_file(tmp_path, inputs):
     os.truncate(out[0], 500)
     with pytest.raises(InputError, match="cut short"):
         pretraining_data.read_manifest(out[0])
+    described = pathlib.Path(shards.manifest_path(out[1]))
+    described.write_text(json.dumps({**json.loads(described.read_text()), "records": 7}))
+    with pytest.raises(InputError, match=r"records of \d+ bytes.*says 7: "):
+        pretraining_data.read_manifest(out[1])
     assert pretraining_data.read_manifest(inputs["vocab_file"]) is None
 
 

@@ -224,7 +224,7 @@ def test_with_its_manifest_a_file_is_whole_or_an_error(tmp_path_factory, data):
             changed[bit // 8] ^= 1 << bit % 8
     path.write_bytes(changed)
     try:
-        count, read = pretraining_data.count(str(path)), list(records.read(str(path)))
+        (count,), read = pretraining_data.counts([str(path)]), list(records.read(str(path)))
     except InputError as e:
         assert changed != content and str(path) in str(e)
     else:
