@@ -13,7 +13,7 @@ TPU_NAME ?=
 VARIABLES := TPU_NAME ZONE PROJECT RUN CORPUS EVAL_CORPUS VOCAB VOCAB_SIZE CONFIG RECIPE INIT \
 	TASK DATA_DIR STEPS EPOCHS BATCH SEQ LR SEED SEEDS OUT ARGS DRY_RUN YES \
 	CONTROL_VM BUCKET TPU_TYPE IMAGE ON_DEMAND QUEUED SERVICE_ACCOUNT NETWORK SUBNETWORK PRICE_PER_HOUR \
-	CONTAINER JOB \
+	CONTAINER JOB MACHINE_TYPE ACCELERATOR CONTROL_IMAGE COMPILE \
 	ALLOW_CROSS_REGION MAX_HOURS MAX_COST HANG_MINUTES WATCH_SECONDS DELETE_DATA LINES SINCE
 # Values reach the scripts through the environment exactly as they were given: neither make nor the shell
 # reads anything in them, be it a space, a quote or a `$$(...)`.
@@ -92,11 +92,11 @@ convert: setup ## Convert a checkpoint to the original's form: INIT=folder OUT=f
 ##@ Cloud: with TPU_NAME=name or CONTROL_VM=name; pretrain, eval, finetune, predict, status, tensorboard work there too
 
 .PHONY: cloud-up
-cloud-up: ## Make the TPU VM and its bucket: TPU_NAME= BUCKET=gs://name ZONE= TPU_TYPE=v3-8
+cloud-up: ## Make the TPU VM (or CONTROL_VM) and its bucket: TPU_NAME= BUCKET=gs://name ZONE= TPU_TYPE=v3-8
 	@scripts/cloud.sh cloud-up
 
 .PHONY: preflight
-preflight: ## Check rights, region, image, TensorFlow, disk, data, batch before anything costs
+preflight: $(if $(COMPILE),setup) ## Check rights, region, image, TensorFlow, disk, data, batch before anything costs
 	@scripts/cloud.sh preflight
 
 .PHONY: preflight-tpu

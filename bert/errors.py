@@ -20,6 +20,10 @@ class TrainingError(RuntimeError):
     """
 
 
+class Checked(Exception):
+    """With --check_only: everything is checked, and nothing is wrong. Programs say so and exit with status 0."""
+
+
 def in_words(error):
     """What a person is to be told of an exception, in one line, if files, storage or a device are at fault.
 

@@ -7,7 +7,7 @@ from absl import logging
 
 from bert import finetuning_flags, program, training_flags
 from bert.data import record_cache
-from bert.errors import InputError
+from bert.errors import Checked, InputError
 from bert.tasks import results
 from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_record
 
@@ -72,7 +72,12 @@ def recorded(values, name, model, trainer, plan, settings):
 
     Yields:
       The `run_record.RunRecord`.
+
+    Raises:
+      Checked: the flags ask for no more.
     """
+    if values.check_only:
+        raise Checked
     preflight.claim_output_dir(values.output_dir, model.config, model.vocab_file)
     if values.do_train or not results.read_settings(values.output_dir):
         results.write_settings(values.output_dir, settings)

@@ -8,7 +8,7 @@ import time
 from absl import app, flags, logging
 
 from bert import stopping
-from bert.errors import InputError, TrainingError, in_words
+from bert.errors import Checked, InputError, TrainingError, in_words
 
 EXIT_INPUT_ERROR = 2
 EXIT_TRAINING_ERROR = 3
@@ -45,6 +45,8 @@ def run(main, required=()):
         stopping.install()
         try:
             main()
+        except Checked:
+            logging.info("--check_only: all that can be checked before training holds")
         except InputError as e:
             fail(str(e))
         except TrainingError as e:

@@ -21,7 +21,7 @@ from absl import flags, logging
 
 from bert import configs, files, modeling, program, text_flags, tokenization, training_flags
 from bert.data import dynamic_masking, packed_masking, packing, pretraining_data, pretraining_source
-from bert.errors import InputError
+from bert.errors import Checked, InputError
 from bert.training import (
     baselines,
     checkpoint_formats,
@@ -136,6 +136,8 @@ def _run(device, recipe_phases, config, init, check):
     preflight.check_output_dir(FLAGS.output_dir, config, source.vocab_file)
     checkpoints.recover(FLAGS.output_dir, pretraining.variable_shapes(config))
     init_checkpoint = _init_checkpoint(init, config)
+    if FLAGS.check_only and source.is_text:  # of which to make records takes its time
+        raise Checked
     training_phases = [
         _with_files(phase, source.training_files, "input_file", config, _masking(phase, source), FLAGS.pack_sequences)
         for phase in phases
@@ -144,6 +146,8 @@ def _run(device, recipe_phases, config, init, check):
     on_the_way = _evaluations_on_the_way(phases, source, config) if FLAGS.eval_every else {}
 
     trainer = _trainer(config, device, init_checkpoint, check)
+    if FLAGS.check_only:
+        raise Checked
     preflight.claim_output_dir(FLAGS.output_dir, config, source.vocab_file)
     with run_record.RunRecord(FLAGS.output_dir, "run_pretraining", program.flag_values()) as record:
         record.update(

@@ -56,6 +56,9 @@ def define():
         "Variables and checkpoints are float32 with each.",
     )
     flags.DEFINE_integer("log_steps", 100, "Steps between two reports of progress.", lower_bound=1)
+    flags.DEFINE_bool(
+        "check_only", False, "Whether to end once everything is checked, before records of text and steps."
+    )
 
     define_device()
     flags.DEFINE_alias("model_dir", "output_dir")

@@ -18,7 +18,7 @@ from absl.testing import flagsaver
 
 from bert import run_pretraining
 from bert.data import records
-from bert.errors import InputError, TrainingError, in_words
+from bert.errors import Checked, InputError, TrainingError, in_words
 from bert.training import checkpoints
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -360,6 +360,14 @@ def test_a_folder_of_another_model_is_refused(run, tmp_path, tiny_model):
             bert_config_file=other / "bert_config.json",
             init_checkpoint=tmp_path / "out" / "model.ckpt-1",
         )
+
+
+def test_checking_only_refuses_what_the_training_would_and_makes_nothing(run, tmp_path):
+    with pytest.raises(Checked):
+        run(output_dir=tmp_path / "out", check_only=True)
+    with pytest.raises(InputError, match="max_position_embeddings"):
+        run(output_dir=tmp_path / "out", check_only=True, max_seq_length=65)
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name != "run.lock"]
 
 
 def test_as_a_file_unknown_flags_are_errors_with_a_suggestion():

@@ -47,6 +47,11 @@ class Source:
             self.vocab_file = self._train_vocabulary()
 
     @property
+    def is_text(self):
+        """Whether the training's files are text, and not records."""
+        return self._is_text("input_file", self.input_file)
+
+    @property
     def has_held_out_documents(self):
         """Whether what is evaluated on is kept apart from training."""
         return bool(self.eval_file) or (self.held_out_fraction > 0 and self._is_text("input_file", self.input_file))

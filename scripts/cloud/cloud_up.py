@@ -1,7 +1,14 @@
-"""make cloud-up: the bucket and the TPU VM, made if they are not there yet."""
+"""make cloud-up: the bucket and the TPU VM or CONTROL_VM, made if they are not there yet."""
+
+import time
 
 from scripts.cloud import buckets, checks, prices, prompt, tpu, tpu_types
-from scripts.cloud.errors import UsageError
+from scripts.cloud.errors import CloudError, UsageError
+from scripts.cloud.vm import VM
+
+_WITHOUT_DRIVER = "debian-cloud/debian-12"
+_BOOT_SECONDS = 600
+_LOOK_SECONDS = 10
 
 
 def main(settings, gcloud):
@@ -9,16 +16,14 @@ def main(settings, gcloud):
     settings.need("VM", "BUCKET")
     bucket = buckets.look(settings, gcloud)
     if settings.control_vm:
-        _check_control_vm(settings, gcloud)
-        node = None
+        machine = gcloud.instance_describe(assumed=None)
     else:
-        node = look_at_tpu(settings, gcloud)
+        machine = look_at_tpu(settings, gcloud)
 
     plan = []
     if bucket is None:
         plan.append(f"make the private bucket {settings.bucket} in {gcloud.region}")
-    if not settings.control_vm:
-        plan += _plan_tpu(settings, gcloud, node)
+    plan += (_plan_control_vm if settings.control_vm else _plan_tpu)(settings, gcloud, machine)
     if plan:
         if checks.before_spending(settings, gcloud):
             prompt.say(settings, "Nothing was made: mend what failed, then run the command again.")
@@ -28,26 +33,69 @@ def main(settings, gcloud):
     if bucket is None:
         gcloud.bucket_create()
         prompt.say(settings, f"{settings.bucket} is made.")
-    if not settings.control_vm:
-        _bring_up(settings, gcloud, node)
+    try:
+        (_bring_up_control_vm if settings.control_vm else _bring_up)(settings, gcloud, machine)
+    except KeyboardInterrupt:
+        print(
+            f"\nInterrupted, but {settings.vm} may still be coming, and costs once it is there. "
+            f"Go on waiting: {settings.command('cloud-up')}\nGive it up: {settings.command('clean-cloud')}",
+            flush=True,
+        )
+        raise
     prompt.say(settings, f"{settings.vm} and {settings.bucket} are ready. Next: {settings.command('preflight')}")
     return 0
 
 
-def _check_control_vm(settings, gcloud):
-    vm = gcloud.instance_describe()
+def _plan_control_vm(settings, gcloud, vm):
+    what = f"{settings.control_vm} ({settings.machine_type}{_gpus(settings)}) in {gcloud.zone}"
     if vm is None:
-        raise UsageError(
-            f"there is no VM {settings.control_vm} in {gcloud.zone}. Make one of the kind you need, labelled so that "
-            f"clean-cloud finds it: gcloud compute instances create {settings.control_vm} --zone={gcloud.zone} "
-            f"--labels={','.join(f'{k}={v}' for k, v in settings.labels.items())} --scopes=cloud-platform "
-            "--machine-type=... --image-family=... --image-project=..."
-        )
+        if settings.accelerator and settings.control_image == _WITHOUT_DRIVER:
+            raise UsageError(
+                f"ACCELERATOR={settings.accelerator} needs CONTROL_IMAGE=project/family, an image that has NVIDIA's "
+                f"driver, gcloud, and Python 3.9 to 3.11 with venv; {_WITHOUT_DRIVER}, the default, has no driver."
+            )
+        return [
+            f"make the VM {what} from {settings.control_image}: {prices.describe(settings)}, until make clean-cloud"
+        ]
+    if vm.get("status") in ("TERMINATED", "SUSPENDED"):
+        return [f"start the VM {settings.control_vm}: it costs until it is stopped"]
     if vm.get("status") != "RUNNING":
-        raise UsageError(
-            f"the VM {settings.control_vm} is {vm.get('status')}: "
-            f"gcloud compute instances start {settings.control_vm} --zone={gcloud.zone}"
-        )
+        raise UsageError(f"the VM {settings.control_vm} is {vm.get('status')}: wait, and run the command again.")
+    return []
+
+
+def _gpus(settings):
+    return f", {settings.accelerator}" if settings.accelerator else ""
+
+
+def _bring_up_control_vm(settings, gcloud, vm):
+    """Makes or starts it, and waits until a program can be set up there."""
+    if vm is None:
+        gcloud.instance_create()
+        prompt.say(settings, f"{settings.control_vm} is made.")
+    elif vm.get("status") != "RUNNING":
+        gcloud.instance_start()
+    else:
+        return
+    progress = prompt.Progress(settings, f"waiting for {settings.control_vm}")
+    end = time.monotonic() + _BOOT_SECONDS
+    while True:
+        try:
+            result = VM(settings, gcloud).run("python3 -c 'import ensurepip, venv'")
+            if result.ok:
+                return
+            trouble = "its python3 cannot make virtual environments"
+        except CloudError as e:
+            if e.kind != "unreachable":
+                raise
+            trouble = "it does not answer"
+        if time.monotonic() > end:
+            raise CloudError(
+                f"{settings.control_vm} runs, and costs, but {trouble} after {_BOOT_SECONDS // 60} minutes. Look: "
+                f"{settings.command('ssh')} Delete it: {settings.command('clean-cloud')}"
+            )
+        progress()
+        gcloud.shell.sleep(_LOOK_SECONDS)
 
 
 def look_at_tpu(settings, gcloud):
@@ -90,24 +138,16 @@ def _plan_tpu(settings, gcloud, node):
 
 def _bring_up(settings, gcloud, node):
     state = tpu.state(node)
-    try:
-        if node is None and settings.queued and gcloud.queued_describe(assumed=None):
-            tpu.wait_in_queue(settings, gcloud)
-        elif node is None:
-            tpu.make(settings, gcloud)
-        elif state in tpu.COMING and tpu.queue_of(node) == settings.tpu_name:
-            tpu.wait_in_queue(settings, gcloud)
-        elif state in tpu.GONE:
-            tpu.remove(settings, gcloud)
-            tpu.make(settings, gcloud)
-        else:
-            if state in tpu.STOPPED:
-                gcloud.tpu_start()
-            tpu.wait(settings, gcloud)
-    except KeyboardInterrupt:
-        print(
-            f"\nInterrupted, but the TPU may still be coming, and costs once it is there. "
-            f"Go on waiting: {settings.command('cloud-up')}\nGive it up: {settings.command('clean-cloud')}",
-            flush=True,
-        )
-        raise
+    if node is None and settings.queued and gcloud.queued_describe(assumed=None):
+        tpu.wait_in_queue(settings, gcloud)
+    elif node is None:
+        tpu.make(settings, gcloud)
+    elif state in tpu.COMING and tpu.queue_of(node) == settings.tpu_name:
+        tpu.wait_in_queue(settings, gcloud)
+    elif state in tpu.GONE:
+        tpu.remove(settings, gcloud)
+        tpu.make(settings, gcloud)
+    else:
+        if state in tpu.STOPPED:
+            gcloud.tpu_start()
+        tpu.wait(settings, gcloud)

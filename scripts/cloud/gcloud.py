@@ -15,11 +15,14 @@ from scripts.cloud.settings import MANAGED_BY
 # What a dry run takes for the usual answers.
 _READY = {"state": "READY", "acceleratorType": "v3-8", "schedulingConfig": {"spot": True}}
 _ACTIVE = {"state": {"state": "ACTIVE"}}
+_RUNNING = {"status": "RUNNING"}
 _BUCKET = {"location": ""}
 _PAUSES = (2, 8)
 # Machines take minutes to start, to stop and to go.
 _CHANGE_SECONDS = 900
 _QUERY_SECONDS = 90
+# Of a VM: for TensorFlow, with the libraries of a GPU.
+_DISK = "50GB"
 _SSH_FLAGS = (
     *("-o ConnectTimeout=15", "-o ServerAliveInterval=15", "-o ServerAliveCountMax=4"),
     *("-o StrictHostKeyChecking=accept-new", "-o LogLevel=ERROR"),
@@ -152,17 +155,33 @@ class Gcloud:
 
     # Compute Engine VMs.
 
-    def instance_describe(self, name=None, zone=None):
+    def instance_describe(self, name=None, zone=None, assumed=_RUNNING):
         """A Compute Engine VM as the API describes it, or None."""
         name = name or self.settings.control_vm
         argv = ["gcloud", "compute", "instances", "describe", name, *self._where(zone)]
-        return self._describe(argv, f"looking at the VM {name}", {"status": "RUNNING"})
+        return self._describe(argv, f"looking at the VM {name}", assumed)
 
     def instance_list(self):
         """The Compute Engine VMs of all zones that carry this project's label, as a list of dicts."""
         argv = ["gcloud", "compute", "instances", "list", *self._project()]
         argv.append(f"--filter=labels.managed-by={MANAGED_BY}")
         return self._json(argv, "listing the VMs", [])
+
+    def instance_create(self):
+        """Makes CONTROL_VM and waits until it runs."""
+        settings = self.settings
+        image_project, _, family = settings.control_image.partition("/")
+        argv = ["gcloud", "compute", "instances", "create", settings.control_vm, *self._where()]
+        argv += [f"--machine-type={settings.machine_type}", f"--image-project={image_project}"]
+        argv += [f"--image-family={family}", f"--boot-disk-size={_DISK}", self._labels(), "--scopes=cloud-platform"]
+        # Debian's Python comes without what makes virtual environments.
+        argv += ["--metadata=startup-script=command -v apt-get && apt-get update && apt-get install -y python3-venv"]
+        if settings.accelerator:
+            kind, _, count = settings.accelerator.partition(":")
+            # Machines with GPUs cannot be moved while they run.
+            argv += [f"--accelerator=type={kind},count={count or 1}", "--maintenance-policy=TERMINATE"]
+        argv += self._identity()
+        self._must([*argv, "--quiet"], f"making the VM {settings.control_vm}")
 
     def instance_start(self):
         """Starts CONTROL_VM, which stood still or was preempted, and waits until it runs."""
@@ -415,10 +434,13 @@ class Gcloud:
         settings = self.settings
         argv = [f"--accelerator-type={settings.tpu_type.name}", f"{image_flag}={settings.image}", self._labels()]
         argv += [] if settings.on_demand else ["--spot"]
-        argv += [f"--service-account={settings.service_account}"] if settings.service_account else []
-        argv += [f"--network={settings.network}"] if settings.network else []
-        argv += [f"--subnetwork={settings.subnetwork}"] if settings.subnetwork else []
-        return [*argv, "--scopes=cloud-platform", "--quiet"]
+        return [*argv, *self._identity(), "--scopes=cloud-platform", "--quiet"]
+
+    def _identity(self):
+        """Which account and network a machine gets, if not the defaults."""
+        names = ("service_account", "network", "subnetwork")
+        given = ((name.replace("_", "-"), getattr(self.settings, name)) for name in names)
+        return [f"--{flag}={value}" for flag, value in given if value]
 
     def _labels(self, more=()):
         labels = {**dict(more), **self.settings.labels}

@@ -42,7 +42,7 @@ def main(settings, gcloud):
                 f"Look: {settings.command('logs')} End it: {settings.command('stop')}"
             )
         prompt.say(settings, f"{job['verb']} is {job['state']} on {settings.vm} since {job['started']}.")
-        if job["command"] != _command(settings, gcloud, sync.plan(settings)[1]):
+        if job["command"] != command(settings, gcloud, sync.plan(settings)[1]):
             prompt.say(settings, "It was started with other settings than those given now, and keeps its own.")
     else:
         if job["state"] == "finished" and _is_done(settings, gcloud, job):
@@ -97,12 +97,11 @@ def start(settings, gcloud):
         if request is None:
             raise UsageError(f"nothing was ever started in the run {settings.run}: make pretrain or finetune first.")
     sync.set_up(settings, gcloud, request["code"])
-    command = _command(settings, gcloud, request["variables"], request["verb"], request["out"])
-    # A TPU serves one program at a time, whatever its run.
-    lock = "../../lock" if settings.has_tpu_vm else "../lock"
-    options = ["--id", uuid.uuid4().hex, "--verb", request["verb"], "--lock", lock, "--mirror", settings.job]
+    words = command(settings, gcloud, request["variables"], request["verb"], request["out"])
+    options = ["--id", uuid.uuid4().hex, "--verb", request["verb"], "--lock", lock_file(settings)]
+    options += ["--mirror", settings.job]
     vm = VM(settings, gcloud)
-    answer = vm.ask_job("start", *options, "--", *command, timeout=_START_SECONDS, assumed='{"state": "running"}')
+    answer = vm.ask_job("start", *options, "--", *words, timeout=_START_SECONDS, assumed='{"state": "running"}')
     if answer["state"] == "busy":
         other = answer["holder"].rstrip("/").split("/")[-2]
         raise UsageError(
@@ -115,7 +114,12 @@ def start(settings, gcloud):
     return answer
 
 
-def _command(settings, gcloud, variables, verb=None, out=None):
+def lock_file(settings):
+    """The file that the job holds, from the folder of the code. A TPU serves one program, whatever its run."""
+    return "../../lock" if settings.has_tpu_vm else "../lock"
+
+
+def command(settings, gcloud, variables, verb=None, out=None):
     """The command of the job, for the folder of the code on the machine."""
     verb, out = verb or settings.verb, out or settings.out
     if verb == "features" and not pathlib.PurePosixPath(out).suffix:  # for it OUT is a file
@@ -136,7 +140,7 @@ def _command(settings, gcloud, variables, verb=None, out=None):
 
 def _is_done(settings, gcloud, job):
     """Whether a finished job is what is asked for, and its results are there. Prints them."""
-    if job["verb"] != settings.verb or job["command"] != _command(settings, gcloud, sync.plan(settings)[1]):
+    if job["verb"] != settings.verb or job["command"] != command(settings, gcloud, sync.plan(settings)[1]):
         return False
     results = gcloud.storage_cat(f"{settings.out}/{RESULTS[settings.verb]}") if settings.verb in RESULTS else None
     if results is None:

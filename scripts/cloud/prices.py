@@ -8,6 +8,8 @@ regions cost some 10 % more, and prices change: PRICE_PER_HOUR overrides them.
 AS_OF = 2024
 _PER_CHIP = {"v2": 1.125, "v3": 2.00, "v4": 3.22}
 _PER_CHIP_OF_PODS = {"v2": 1.50, "v3": 2.00, "v4": 3.22}
+# Of machines without a GPU, https://cloud.google.com/compute/vm-instance-pricing, for a control VM.
+_MACHINES = {"e2-standard-4": 0.134, "e2-standard-8": 0.268, "n1-standard-4": 0.190, "n1-standard-8": 0.380}
 _SPOT = 0.3  # of the price on demand
 
 
@@ -29,7 +31,12 @@ def per_hour(settings, tpu_type=None, is_spot=None):
 
 def describe(settings):
     """The price in words, as in "about $2.40 an hour (spot, list price of 2024)"."""
-    price = per_hour(settings)
     if settings.price_per_hour is not None:
-        return f"${price:.2f} an hour (PRICE_PER_HOUR)"
+        return f"${settings.price_per_hour:.2f} an hour (PRICE_PER_HOUR)"
+    if settings.control_vm:
+        price = None if settings.accelerator else _MACHINES.get(settings.machine_type)
+        if price is None:
+            return "at a price that is not known here (https://cloud.google.com/compute/vm-instance-pricing)"
+        return f"about ${price:.2f} an hour (on demand, list price of {AS_OF})"
+    price = per_hour(settings)
     return f"about ${price:.2f} an hour ({'on demand' if settings.on_demand else 'spot'}, list price of {AS_OF})"

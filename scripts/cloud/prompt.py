@@ -23,6 +23,8 @@ def confirm(settings, question):
     Raises:
       UsageError: the answer is no, or nobody is there to give one.
     """
+    if settings.dry_run:
+        say(settings, f"{question}? Here it would ask.")
     if settings.yes or settings.dry_run:
         return
     if not sys.stdin.isatty():

@@ -29,6 +29,7 @@ class Settings:
       verb: the verb that was asked for.
       tpu_name: name of a TPU VM, `local`, or a `grpc://` address that only the program needs.
       control_vm: name of a Compute Engine VM that runs the program; empty: worker 0 of the TPU does.
+      machine_type, accelerator, control_image: of a control_vm that has to be made; the second is a GPU, or empty.
       zone: as in us-central1-b; empty: as gcloud is configured.
       project: id of the project; empty: as gcloud is configured.
       bucket: gs://name without a slash at the end.
@@ -48,12 +49,16 @@ class Settings:
       watch_seconds: how often `watch` looks.
       on_demand: whether to ask for a TPU that is not preempted.
       queued: whether to ask through a queued resource.
+      compile: whether `preflight` compiles the training for the TPU, on this machine.
       dry_run, yes, delete_data, allow_cross_region: as the variables of these names.
     """
 
     verb: str
     tpu_name: str
     control_vm: str
+    machine_type: str
+    accelerator: str
+    control_image: str
     zone: str
     project: str
     bucket: str
@@ -78,6 +83,7 @@ class Settings:
     dry_run: bool
     yes: bool
     delete_data: bool
+    compile: bool
     allow_cross_region: bool
 
     @classmethod
@@ -137,6 +143,18 @@ class Settings:
             verb=verb,
             tpu_name=tpu_name,
             control_vm=text("CONTROL_VM", name, name_allowed),
+            machine_type=text(
+                "MACHINE_TYPE", r"[a-z0-9]+(-[a-z0-9]+)+", "it is a type such as n1-standard-8", "e2-standard-4"
+            ),
+            accelerator=text(
+                "ACCELERATOR", r"[a-z0-9-]+(:[1-9]\d?)?", "it is a GPU and a number, such as nvidia-tesla-t4:2"
+            ),
+            control_image=text(
+                "CONTROL_IMAGE",
+                r"[a-z0-9.:-]+/[a-z0-9.-]+",
+                "it is project/family of an image",
+                "debian-cloud/debian-12",
+            ),
             zone=text("ZONE", r"[a-z]+-[a-z]+\d+-[a-z]", "a zone is one such as us-central1-b, not a region"),
             project=text(
                 "PROJECT",
@@ -169,6 +187,7 @@ class Settings:
             dry_run=switch("DRY_RUN"),
             yes=switch("YES"),
             delete_data=switch("DELETE_DATA"),
+            compile=switch("COMPILE"),
             allow_cross_region=switch("ALLOW_CROSS_REGION"),
         )
         if settings.control_vm and settings.has_tpu_vm:
@@ -234,6 +253,8 @@ class Settings:
         given["BUCKET"] = self.bucket
         if self.tpu_type.name != "v3-8" and verb in ("cloud-up", "watch", "preflight"):
             given["TPU_TYPE"] = self.tpu_type.name
+        if self.control_vm and verb == "cloud-up":
+            given["MACHINE_TYPE"] = self.machine_type
         if self.run != "pretrain":
             given["RUN"] = self.run
         given.update(more)

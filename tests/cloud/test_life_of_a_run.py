@@ -71,7 +71,7 @@ class Laptop:
 
     def end(self, process, printed=""):
         """Waits for a verb; returns what it printed, and the status that make reports, 0 if none."""
-        printed += process.communicate(timeout=280)[0]
+        printed += process.communicate(timeout=800)[0]
         status = re.search(r"Error (\d+)\n$", printed)
         return printed, int(status[1]) if status else process.returncode
 
@@ -170,6 +170,57 @@ def test_a_machine_that_vanishes_is_said_and_its_log_stays(laptop):
     assert status == 3 and "the TPU my-tpu is PREEMPTED" in printed and "make watch" in printed
     printed, status = laptop.run("logs")
     assert status == 3 and "corpus=" in printed and "This is the copy in gs://my-bucket/pretrain/job/log" in printed
+
+
+# As PROGRAM, but what it does depends on how often it was started: it hangs, makes steps for ever, is done.
+UNSTEADY = """#!/usr/bin/env bash
+source "$(dirname "$0")/lib.sh"
+if is_remote; then exec_cloud "${1/train/pretrain}"; fi
+trap 'exit 75' TERM
+echo start >>STARTS
+case $(wc -l <STARTS) in
+  1) echo "hangs"; sleep 900 & wait ;;
+  2) for i in $(seq 900); do echo "step $i"; sleep 0.5; done ;;
+  *) echo "done" ;;
+esac
+"""
+
+
+def test_watch_recovers_a_job_that_hangs_and_a_machine_that_was_deleted(laptop):
+    starts = laptop.folder / "starts"
+    program = laptop.folder / "scripts" / "pretrain.sh"
+    program.write_text(UNSTEADY.replace("STARTS", str(starts)))
+    first = laptop.start("pretrain")
+    laptop.until(first, "hangs")
+    os.killpg(first.pid, signal.SIGKILL)
+    watch = laptop.start("watch", HANG_MINUTES="0.1", WATCH_SECONDS="1")
+    printed = laptop.until(watch, "restart: no new step for ")
+    printed += laptop.until(watch, "the job runs")
+    laptop.cloud.lose_node("my-tpu")
+    printed, status = laptop.end(watch, printed)
+    assert status == 0 and "recreate: it is ABSENT" in printed and "done: the job is done" in printed, printed
+    assert starts.read_text() == 3 * "start\n" and laptop.cloud.node("my-tpu")["state"] == "READY"
+    assert laptop.log().count("pretrain started") == 3  # it goes on after that of the machine before
+
+
+def test_watch_ends_what_does_not_get_better_and_leaves_nothing_that_costs(laptop):
+    _, status = laptop.run("pretrain", STEPS="1", SEED="2")
+    assert status == 2
+    printed, status = laptop.run("watch", WATCH_SECONDS="1")
+    assert (
+        status == 2 and "the program refuses its settings" in printed and "restart" not in printed.split("refuses")[0]
+    )
+    assert "still there and costs" in printed and laptop.cloud.node("my-tpu")
+    _, status = laptop.run("pretrain", STEPS="1", SEED="3")
+    assert status == 3
+    printed, status = laptop.run("watch", WATCH_SECONDS="0.1", MAX_HOURS="100")
+    assert status == 3, printed
+    assert (
+        "gives up: 3 restarts have brought no checkpoint after step 0, and again: the job failed with status 3"
+        in printed
+    )
+    assert "my-tpu is deleted" in printed and not laptop.cloud.state()["nodes"]
+    assert laptop.cloud.read("pretrain/job/log").decode().count("pretrain started") == 5
 
 
 def _descendant(pid, text):

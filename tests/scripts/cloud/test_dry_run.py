@@ -74,7 +74,13 @@ def test_a_missing_variable_is_named(no_tools, verb, missing):
     assert result.returncode == 2 and f"{missing}=" in result.stderr and "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("name", ["TPU_NAME", "CONTROL_VM", "ZONE", "PROJECT", "BUCKET", "TPU_TYPE", "IMAGE", "RUN"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TPU_NAME", "CONTROL_VM", "ZONE", "PROJECT", "BUCKET", "TPU_TYPE", "IMAGE", "RUN"),
+        *("MACHINE_TYPE", "ACCELERATOR", "CONTROL_IMAGE", "COMPILE"),
+    ],
+)
 def test_a_hostile_name_is_refused_before_anything_happens(no_tools, name):
     for value in ("$(touch hit)", "x'; touch hit; '\n"):
         result = make(no_tools, "cloud-up", **{**PLACE, name: value})

@@ -56,6 +56,28 @@ def test_the_program_gets_the_variables_and_the_device():
     assert "TPU_NAME=grpc://10.0.0.2:8470" in words
 
 
+def test_a_control_vm_is_made_with_the_label_and_the_price_is_asked_first():
+    place = {"TPU_NAME": "grpc://10.0.0.2:8470", "CONTROL_VM": "my-vm", "BUCKET": "gs://my-bucket"}
+    command = [sys.executable, "-m", "scripts.cloud", "cloud-up"]
+    environment = {"PATH": os.environ["PATH"], "USER": "me", "ZONE": "us-central1-b", "DRY_RUN": "1", **place}
+    printed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    asked, made = printed.index("about $0.13 an hour"), printed.index("gcloud compute instances create my-vm")
+    assert asked < made and "--labels=managed-by=bert-on-tpu,run=pretrain,owner=me" in printed[made:]
+    gpu = {"ACCELERATOR": "nvidia-tesla-t4:2", "CONTROL_VM": "my-vm", "TPU_NAME": ""}
+    assert "CONTROL_IMAGE" in dry_run("cloud-up", status=2, **gpu)[1]
+    commands, _ = dry_run("cloud-up", CONTROL_IMAGE="p/with-driver", MACHINE_TYPE="n1-standard-8", **gpu)
+    (words,) = (words for words in commands if words[1:4] == ["compute", "instances", "create"])
+    assert {"--accelerator=type=nvidia-tesla-t4,count=2", "--machine-type=n1-standard-8"} <= set(words)
+
+
+def test_preflight_lets_the_program_check_and_compiles_if_asked():
+    commands, _ = dry_run("preflight", COMPILE="1", ARGS="--log_steps='5'")
+    text = "\n".join(" ".join(words) for words in commands)
+    (check,) = (word for words in commands for word in words if "flock --nonblock" in word)
+    assert "ARGS=--log_steps='5' --check_only" in shlex.split(check) and "scripts/preflight_tpu.sh" in text
+    assert "preflight_tpu.sh" not in "\n".join(" ".join(words) for words in dry_run("preflight")[0])
+
+
 hostile = st.text(" $(){}[]`'\"\\;&|<>*?!#~%:=,.-/aé語\n", min_size=1, max_size=20).filter(str.strip)
 
 
@@ -75,6 +97,10 @@ def test_values_are_never_expanded(value):
         ({"CORPUS": "no/such/*.txt"}, "CORPUS"),
         ({"RUN": "a b"}, "RUN"),
         ({"TPU_NAME": "", "CONTROL_VM": ""}, "TPU_NAME"),
+        ({"MACHINE_TYPE": "$(touch hit)"}, "MACHINE_TYPE"),
+        ({"ACCELERATOR": "t4,count=8"}, "ACCELERATOR"),
+        ({"CONTROL_IMAGE": "a b/c"}, "CONTROL_IMAGE"),
+        ({"COMPILE": "yes"}, "COMPILE"),
     ],
 )
 def test_mistakes_name_the_variable(variables, named):
