@@ -214,12 +214,12 @@ class Gcloud:
         argv += [f"--ssh-flag={flag}" for flag in _SSH_FLAGS] + ["--quiet"]
         return argv if command is None else [*argv, f"--command={command}"]
 
-    def ssh_tunnel(self, port, command):
-        """The command line that runs a command on that machine and makes a port of it one of this machine.
+    def ssh_tunnel(self, here, there, command):
+        """The command line that runs a command on that machine and makes its port `there` the port `here` of this one.
 
         The command has a terminal: it ends with the connection.
         """
-        return [*self.ssh(command), f"--ssh-flag=-L {port}:localhost:{port}", "--ssh-flag=-t"]
+        return [*self.ssh(command), f"--ssh-flag=-L {here}:localhost:{there}", "--ssh-flag=-tt"]
 
     # Storage.
 

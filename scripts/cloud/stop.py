@@ -37,10 +37,19 @@ def stop(settings, gcloud):
       CloudError: the machine cannot be reached.
     """
     vm = VM(settings, gcloud)
-    end = time.monotonic() + _PATIENCE_SECONDS
+    end, lost = time.monotonic() + _PATIENCE_SECONDS, 0
     progress = prompt.Progress(settings, f"{settings.run} makes its step to the end and saves a checkpoint")
     while True:
-        job = vm.ask_job("stop", "--wait", _LOOK_SECONDS, assumed='{"state": "absent"}')
+        try:
+            job = vm.ask_job("stop", "--wait", _LOOK_SECONDS, assumed='{"state": "absent"}')
+        except CloudError as e:
+            # A connection that breaks again and again takes all the time there is for an answer. Only once more: a
+            # machine that costs may be waiting to be deleted.
+            lost += 1
+            if e.kind != "unreachable" or lost > 1:
+                raise
+            prompt.say(settings, f"{settings.vm} has not answered; it is asked once more.")
+            continue
         if job["state"] not in ("running", "stopping"):
             return job
         if time.monotonic() > end:

@@ -40,6 +40,7 @@ _STOPPED = 75
 _FIRST_MIRROR_SECONDS = 5
 _MIRROR_SECONDS = 30
 _RECORD_BYTES = 4096
+_GRACE_SECONDS = 2
 
 
 class Job:
@@ -187,12 +188,24 @@ def supervise(job, record, lock, mirror, ready):
         record.update(ended=now(), exit_status=code if code >= 0 else 128 - code)
         note(log, f"=== {record['verb']} ended {record['ended']} with status {record['exit_status']}")
         job.write_record(record)
+        end_rest(process.pid)
     except Exception:  # nobody else would ever see it
         note(log, traceback.format_exc())
     lock.close()
     done.set()
     if mirror:
         mirroring.join()
+
+
+def end_rest(group):
+    """Ends what a program has left behind, which would hold the lock as if it were still running."""
+    for _ in range(10 * _GRACE_SECONDS):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    send(group, signal.SIGKILL, os.killpg)
 
 
 def note(log, text):

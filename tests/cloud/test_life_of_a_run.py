@@ -14,6 +14,7 @@ import time
 
 import fake_vm
 import pytest
+import stand_ins
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = """#!/usr/bin/env bash
@@ -170,6 +171,33 @@ def test_a_machine_that_vanishes_is_said_and_its_log_stays(laptop):
     assert status == 3 and "the TPU my-tpu is PREEMPTED" in printed and "make watch" in printed
     printed, status = laptop.run("logs")
     assert status == 3 and "corpus=" in printed and "This is the copy in gs://my-bucket/pretrain/job/log" in printed
+
+
+def test_a_shell_and_curves_through_ssh(laptop):
+    words = ["make", "--no-print-directory", "ssh", "TPU_NAME=my-tpu", "ZONE=us-central1-b"]
+    shell = {"cwd": laptop.folder, "env": laptop.cloud.env, "capture_output": True, "text": True, "timeout": 400}
+    result = subprocess.run(words, input='echo "at $HOME"; exit 7\n', **shell)
+    assert f"at {laptop.cloud.home()}" in result.stdout and "Error 7" in result.stderr
+    program = laptop.cloud.home() / "bert-venv" / "bin" / "tensorboard"
+    program.write_text(f'#!/usr/bin/env bash\nexec {sys.executable} -m tensorboard.main "$@"\n')
+    program.chmod(0o755)
+    process = laptop.start("tensorboard")
+    laptop.until(process, "http://localhost:6006 shows gs://my-bucket/pretrain/out")
+    end = time.monotonic() + 400
+    while True:
+        try:
+            with stand_ins.NO_PROXY.open("http://localhost:6006/", timeout=10) as page:
+                assert page.status == 200 and b"TensorBoard" in page.read()
+            break
+        except OSError:
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)  # Ctrl-C on the terminal reaches all of them
+    printed, status = laptop.end(process)
+    assert status and "Traceback" not in printed
+    time.sleep(1)
+    with pytest.raises(OSError):
+        stand_ins.NO_PROXY.open("http://localhost:16006/", timeout=10)
 
 
 # As PROGRAM, but what it does depends on how often it was started: it hangs, makes steps for ever, is done.

@@ -67,6 +67,12 @@ def run(tmp_path):
     run.ask("kill")
 
 
+def test_what_a_program_leaves_behind_does_not_keep_its_job_running(run):
+    run.start("sleep 60 & exit 5")
+    assert run.wait()["state"] == "failed"
+    assert run.start("exit 0", name="2")["started"] and run.wait()["state"] == "finished"
+
+
 def test_a_job_outlives_its_starter_and_keeps_its_status(run):
     assert run.state() == "absent"
     begin = time.monotonic()
