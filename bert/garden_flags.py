@@ -31,16 +31,10 @@ def define(modes):
         "Folder for a SavedModel of the newest checkpoint: after a training, or with --mode=export_only instead of "
         "one.",
     )
-    flags.DEFINE_enum(
-        "distribution_strategy",
-        None,
-        ["off", "one_device", "mirrored", "tpu"],
-        "`tpu` is --use_tpu; all others are this machine's GPU, or else its CPU.",
-    )
 
 
 def apply(values, modes):
-    """Sets the flags that --mode and --distribution_strategy stand for, and checks them.
+    """Sets the flags that --mode stands for, and checks them.
 
     Args:
       values: the parsed flags, `flags.FLAGS`.
@@ -69,15 +63,6 @@ def apply(values, modes):
         raise InputError("--input_meta_data_path is needed: it tells what is in the records of --train_data_path.")
     if values.model_export_path:
         export.check(values.model_export_path, export.SAVED_MODEL)
-    if values.distribution_strategy == "tpu":
-        values.use_tpu = True
-    elif values.distribution_strategy and (values.use_tpu or values.tpu_name):
-        raise InputError(
-            f"--distribution_strategy={values.distribution_strategy} is not for a TPU, but one is named. "
-            "Give --distribution_strategy=tpu."
-        )
-    elif values.distribution_strategy:
-        values.use_tpu = False  # and not this machine's, if it has one
 
 
 def check_same(values, meta):

@@ -75,7 +75,9 @@ def training_step(
     gradients, variables = zip(*grads_and_vars)
     rate_scales = None
     if layerwise_lr_decay != 1.0:
-        rate_scales = _layerwise_scales([variable.op.name for variable in variables], layerwise_lr_decay)
+        rate_scales = _layerwise_scales(
+            [re.sub(r":\d+$", "", variable.name) for variable in variables], layerwise_lr_decay
+        )
     kind, options = _OPTIMIZERS[optimizer]
     step = kind(
         learning_rate=learning_rate,

@@ -63,6 +63,11 @@ def requested():
     return _State.reason
 
 
+def request(reason):
+    """Asks for a stop as a signal does, unless one has come."""
+    _State.reason = _State.reason or reason
+
+
 def _handle(number, frame):
     del frame
     if _State.reason or os.getpid() != _State.process:

@@ -1,10 +1,13 @@
 """Flags on model, training and device, which all programs that train have, and what follows from them."""
 
-from absl import flags
+from absl import flags, logging
 
-from bert import modeling, optimization
+from bert import modeling, optimization, program
 from bert.errors import InputError
-from bert.training import devices
+from bert.training import cluster, devices
+
+# Flags that may differ among the machines of a training.
+_OWN = ("num_workers", "do_eval", "do_predict")
 
 
 def define():
@@ -61,6 +64,20 @@ def define():
     )
 
     define_device()
+    flags.DEFINE_enum(
+        "distribution_strategy",
+        None,
+        ["tpu", *devices.STRATEGIES],
+        "How devices share each batch of a training: `mirrored`, all GPUs of this machine; `multi_worker_mirrored`, "
+        "those of all machines that the variable TF_CONFIG names; `one_device` or `off`, a single one; `tpu` is "
+        "--use_tpu. Default: all that there are.",
+    )
+    flags.DEFINE_bool(
+        "enable_xla",
+        False,
+        "Whether XLA compiles the steps of a training on a GPU or CPU, as it always does for a TPU.",
+    )
+    flags.DEFINE_alias("use_xla", "enable_xla")
     flags.DEFINE_alias("model_dir", "output_dir")
     flags.DEFINE_alias("steps_per_loop", "iterations_per_loop")
     flags.DEFINE_alias("optimizer", "optimizer_type")
@@ -126,10 +143,54 @@ def choose_device(values, paths):
 
 
 def choose_training_device(values, paths):
-    """As `choose_device`, for a training: it must also have the dtype that the flags ask for."""
+    """As `choose_device`, for a training: it must also have the dtype that the flags ask for.
+
+    A machine of several that train together has a folder of its own as --output_dir from then on, unless it is the
+    chief. Without a training only the chief has anything to do.
+
+    Raises:
+      InputError: see `choose_device` and `devices.distribute`; or the flags differ from those of the chief.
+      cluster.Done: this machine has nothing to do.
+    """
+    strategy = values.distribution_strategy
+    if strategy == "tpu":
+        values.use_tpu = True
+    elif strategy and (values.use_tpu or values.tpu_name):
+        raise InputError(
+            f"--distribution_strategy={strategy} is not for a TPU, but one is named. Give --distribution_strategy=tpu."
+        )
+    elif strategy:
+        values.use_tpu = False  # and not this machine's, if it has one
     device = choose_device(values, paths)
     devices.check_dtype(device, values.dtype)
+    if values.enable_xla:
+        device = devices.with_xla(device)
+    if device.use_tpu:
+        return device
+    if not values.do_train:
+        machines = cluster.read()
+        if machines and not machines.is_chief:
+            logging.info("without --do_train there is nothing to do for a machine that is not the chief")
+            raise cluster.Done
+        return device
+    device = devices.distribute(device, strategy, values.train_batch_size)
+    if device.cluster:
+        _check_same(values, device.cluster)
+        if not device.cluster.is_chief:
+            values.output_dir = cluster.scratch_folder()
     return device
+
+
+def _check_same(values, machines):
+    """Checks this machine's flags against those of the chief, apart from texts, which may be paths of its own."""
+    kinds = ("bool", "float", "int", "string enum")
+    names = [name for name in program.flag_values() if values[name].flag_type() in kinds and name not in _OWN]
+    mine = {name: values[name].value for name in names}
+    for name, there in machines.agree(mine).items():
+        if mine.get(name) != there:
+            raise InputError(
+                f"--{name} is {mine.get(name)} here, but {there} at the chief: give all machines the same."
+            )
 
 
 def check_evaluation(values, *alternatives):

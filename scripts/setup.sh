@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
 # Makes .venv from requirements.txt; with "dev", from requirements-dev.txt. Does nothing when it is up to date.
-# VENV=folder makes it there, as on the machines of the cloud.
+# VENV=folder makes it there, as on the machines of the cloud. With an NVIDIA GPU, or with GPU=1, it gets what
+# requirements-gpu.txt has too; GPU=0 leaves that out.
 source "$(dirname "$0")/lib.sh"
 
 requirements="requirements${1:+-$1}.txt"
+files=("$requirements")
+if [[ ${GPU:-} == 1 ]] || { [[ -z ${GPU:-} && ! -e /dev/accel0 ]] && nvidia-smi -L >/dev/null 2>&1; }; then
+  files+=(requirements-gpu.txt)
+fi
 venv=${VENV:-.venv}
 place=$(cd "$(dirname "$venv")" && pwd)
 stamp=$venv/.installed-$requirements
-state=$(cat requirements.txt "$requirements")
+state=$(cat requirements.txt "${files[@]}")
 
 # The virtual environment is of use only where it was made: a copied or moved one is stale.
 if [[ -f $stamp && $(<"$stamp") == "$state" ]] && "$venv/bin/python" -c '' 2>/dev/null &&
@@ -40,12 +45,12 @@ if [[ -e /dev/accel0 ]] && ! "$found" -c "$version" 2>/dev/null; then
   die "$found has no TensorFlow 2.15, and one from the package index could not use the TPU. The images named
 tpu-vm-tf-2.15.1-se have it: make the TPU VM with one of these."
 fi
-printf 'Setting up %s with %s from %s; this takes a few minutes.\n' "$venv" "$("$found" --version)" "$requirements"
+printf 'Setting up %s with %s from %s; this takes a few minutes.\n' "$venv" "$("$found" --version)" "${files[*]}"
 if [[ ! -d $venv ]] || ! "$venv/bin/python" -c '' 2>/dev/null ||
   [[ ! -f $venv/.place || $(<"$venv/.place") != "$place" ]]; then
   run "$found" -m venv --clear ${options[@]+"${options[@]}"} "$venv"
 fi
-run "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$requirements"
+run "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${files[@]/#/--requirement=}"
 if [[ -z ${DRY_RUN:-} ]]; then
   printf '%s' "$place" >"$venv/.place"
   printf '%s\n' "$state" >"$stamp"

@@ -30,7 +30,7 @@ def signature(build, spec):
         loss, metrics = build(features)
         pairs = optimization.dense_gradients(loss)
         return Signature(
-            tuple(sorted(metrics)), tuple((variable.op.name, variable.shape.as_list()) for _, variable in pairs)
+            tuple(sorted(metrics)), tuple((variable.name, variable.shape.as_list()) for _, variable in pairs)
         )
 
 
@@ -63,7 +63,7 @@ def gradients(build, features, num_micro_batches, of):
         with stateless.micro_batch(index, num_micro_batches):
             loss, metrics = build({name: tf.gather(part, index) for name, part in parts.items()})
             # Here too, since a layer may be computed once more for its gradient.
-            found = {variable.op.name: gradient for gradient, variable in optimization.dense_gradients(loss)}
+            found = {variable.name: gradient for gradient, variable in optimization.dense_gradients(loss)}
         sums = [total + found[name] for total, (name, _) in zip(sums, of.variables)]
         return index + 1, scalars + tf.stack([loss, *(metrics[name] for name in of.metrics)]), sums
 
@@ -76,6 +76,6 @@ def gradients(build, features, num_micro_batches, of):
         maximum_iterations=num_micro_batches,
     )
     loss, *means = tf.unstack(scalars / num_micro_batches)
-    trained = {variable.op.name: variable for variable in tf.trainable_variables()}
+    trained = {variable.name: variable for variable in tf.trainable_variables()}
     pairs = [(total / num_micro_batches, trained[name]) for total, (name, _) in zip(sums, of.variables)]
     return loss, dict(zip(of.metrics, means)), pairs

@@ -114,7 +114,7 @@ def recover(output_dir, variables):
         damage = patience.call(functools.partial(_damage, checkpoint, found[step], variables))
         if damage is None:
             if step != named:
-                _write_state(output_dir, steps[i:])
+                write_state(output_dir, steps[i:])
             return checkpoint, step
         logging.warning("%s is damaged (%s): set aside as %smodel.ckpt-%d", checkpoint, damage, DAMAGED, step)
         for name in found[step]:
@@ -139,7 +139,7 @@ def _read_state(output_dir):
     return int(match[1]) if match else None, [int(step) for step in listed]
 
 
-def _write_state(output_dir, steps):
+def write_state(output_dir, steps):
     """Writes the file "checkpoint" for the checkpoints of some steps, newest first."""
     with files.atomic_write(os.path.join(output_dir, STATE_FILE), "w") as f:
         f.write(f'model_checkpoint_path: "model.ckpt-{steps[0]}"\n')

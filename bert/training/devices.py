@@ -14,8 +14,12 @@ from tensorflow.python.framework import kernels
 
 from bert import files
 from bert.errors import InputError, TrainingError
+from bert.training import cluster
 
 LOCAL = "local"
+# How the devices of a machine, or of several, share a batch: the model garden's names.
+OFF, ONE_DEVICE, MIRRORED, MULTI_WORKER_MIRRORED = "off", "one_device", "mirrored", "multi_worker_mirrored"
+STRATEGIES = (OFF, ONE_DEVICE, MIRRORED, MULTI_WORKER_MIRRORED)
 # What the driver of a TPU of generation 2, 3 or 4 makes on the machine that has the TPU.
 TPU_DEVICES = "/dev/accel*"
 # Operations of TPUEstimator that only a TensorFlow built for TPUs can execute.
@@ -32,12 +36,36 @@ class Device:
       description: for people, e.g. "TPU my-tpu" or "CPU, 2 cores".
       resolver: a TPUClusterResolver, or None.
       is_remote: whether the computation runs on another machine, which cannot see local files.
+      enable_xla: whether XLA compiles the steps of a training, as it always does on a TPU.
+      strategy: the `tf.distribute` strategy by which several devices share each batch of a training, or None.
+      cluster: the `cluster.Cluster` of several machines that train together, or None.
     """
 
     use_tpu: bool
     description: str
     resolver: Optional[Any] = None
     is_remote: bool = False
+    enable_xla: bool = False
+    strategy: Optional[Any] = None
+    cluster: Optional[Any] = None
+
+    @property
+    def num_replicas(self):
+        """Number of devices that share a batch, other than TPU cores."""
+        return self.strategy.num_replicas_in_sync if self.strategy else 1
+
+    def session_config(self):
+        """The `tf.ConfigProto` of a training."""
+        config = session_config()
+        if self.enable_xla:
+            config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
+        if not self.strategy:
+            return config
+        if not _local_gpus():
+            config.device_count["CPU"] = _count_local()
+        if self.cluster is None:
+            return config
+        return self.strategy.update_config_proto(config)
 
 
 def choose(use_tpu=None, tpu_name=None, tpu_zone=None, gcp_project=None, master=None, tries=40, pause=10.0):
@@ -94,6 +122,65 @@ def choose(use_tpu=None, tpu_name=None, tpu_zone=None, gcp_project=None, master=
             "on this machine's own CPU or GPU."
         ) from e
     return Device(True, f"TPU {name}", resolver=resolver, is_remote=name != LOCAL)
+
+
+def with_xla(device):
+    """The device, with XLA compiling the steps of a training. To be called before a session is made."""
+    if device.use_tpu:
+        return device
+    if not _local_gpus():
+        # Otherwise XLA compiles only for GPUs.
+        os.environ["TF_XLA_FLAGS"] = f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_cpu_global_jit".strip()
+    return dataclasses.replace(device, enable_xla=True)
+
+
+def distribute(device, strategy, batch_size):
+    """Shares the batches of a training among the devices of this machine, or of all that TF_CONFIG names.
+
+    Args:
+      device: a `Device` that is no TPU.
+      strategy: one of `STRATEGIES`; None: all that there are, if they can share a batch.
+      batch_size: examples, over all devices, that must be shared equally.
+
+    Returns:
+      A `Device` with a strategy, if there are several.
+
+    Raises:
+      InputError: there is no cluster where one is asked for, or TF_CONFIG cannot be used.
+      TrainingError: another machine has not been started.
+    """
+    machines = cluster.read() if strategy in (None, MULTI_WORKER_MIRRORED) else None
+    # Estimator would read it too, and take the other machines for parameter servers.
+    named = os.environ.pop(cluster.VARIABLE, None)
+    if machines:
+        gpus = len(_local_gpus())
+        distribution = machines.start(gpus, session_config())
+        description = f"{len(machines.addresses)} machines, each {device.description}"
+        logging.info("each batch is shared by %s; this is machine %d", description, machines.rank)
+        return dataclasses.replace(device, description=description, strategy=distribution, cluster=machines)
+    if strategy == MULTI_WORKER_MIRRORED and not named:
+        raise InputError(
+            f"--distribution_strategy={strategy}: the variable {cluster.VARIABLE} must name the machines, like "
+            f"{cluster.EXAMPLE}. For the GPUs of one machine give --distribution_strategy=mirrored."
+        )
+    count = _count_local()
+    if strategy in (OFF, ONE_DEVICE) or count == 1:
+        return device
+    if strategy is None and batch_size % count:
+        logging.warning(
+            "a batch of %d cannot be shared equally by %s: training on one of them", batch_size, device.description
+        )
+        return device
+    kind = "gpu" if _local_gpus() else "cpu"
+    logging.info("each batch is shared by %s; --distribution_strategy=one_device takes one", device.description)
+    return dataclasses.replace(device, strategy=tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(count)]))
+
+
+def session_config():
+    """The `tf.ConfigProto` of every session."""
+    config = tf.ConfigProto(allow_soft_placement=True)
+    config.gpu_options.allow_growth = True
+    return config
 
 
 def check_paths(device, paths):
@@ -204,8 +291,18 @@ def _cpu_has_bfloat16():
         return True  # unknown
 
 
+def _local_gpus():
+    return tf.config.list_physical_devices("GPU")
+
+
+def _count_local():
+    """Number of GPUs, or without any, of the logical devices that the CPU has been split into."""
+    [cpu] = tf.config.list_physical_devices("CPU")
+    return len(_local_gpus()) or len(tf.config.get_logical_device_configuration(cpu) or [cpu])
+
+
 def _local_description():
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = _local_gpus()
     if gpus:
         return f"{len(gpus)} GPU" + "s" * (len(gpus) > 1)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -23,8 +23,9 @@ FIRST_PAUSE = 1.0  # seconds
 class Patience:
     """Counts attempts without success, and waits longer before each: 0, then 1, 2, 4 ... times `FIRST_PAUSE`."""
 
-    def __init__(self, purpose):
-        self._purpose = purpose
+    def __init__(self, purpose, attempts=ATTEMPTS, cause="The storage or the TPU does not answer."):
+        """Takes what is attempted, how often at most, and why it fails where no error says so."""
+        self._purpose, self._max_attempts, self._cause = purpose, attempts, cause
         self.succeeded()
 
     def succeeded(self):
@@ -42,8 +43,8 @@ class Patience:
             raise stopping.Stopped(stopping.requested())
         now = time.monotonic()
         self._start = self._start or now
-        if self._attempts == ATTEMPTS or (self._attempts and now - self._start > PATIENCE):
-            cause = (in_words(error) if error else None) or "The storage or the TPU does not answer."
+        if self._attempts == self._max_attempts or (self._attempts and now - self._start > PATIENCE):
+            cause = (in_words(error) if error else None) or self._cause
             raise TrainingError(
                 f"{self._purpose} failed {self._attempts} times in {now - self._start:.0f} seconds, without a step in "
                 f"between. {cause} Run again when it does: the training goes on from its last checkpoint."
@@ -54,7 +55,7 @@ class Patience:
                 "%s: attempt %d of %d in %.0f s%s",
                 self._purpose,
                 self._attempts + 1,
-                ATTEMPTS,
+                self._max_attempts,
                 pause,
                 f" ({in_words(error)})" if error else "",
             )
@@ -126,6 +127,26 @@ class StopHook(tf.estimator.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         if stopping.requested():
+            run_context.request_stop()
+
+
+class SharedStopHook(tf.estimator.SessionRunHook):
+    """Ends a training on all machines after the step before which one of them had a signal."""
+
+    def __init__(self, cluster):
+        """Takes the `cluster.Cluster`."""
+        self._cluster = cluster
+
+    def begin(self):
+        self._stop = tf.placeholder(tf.int32, [])
+        self._count = self._cluster.count_stops(self._stop)
+
+    def before_run(self, run_context):
+        return tf.estimator.SessionRunArgs(self._count, {self._stop: int(stopping.requested() is not None)})
+
+    def after_run(self, run_context, run_values):
+        if run_values.results:
+            stopping.request("a signal to another machine")
             run_context.request_stop()
 
 

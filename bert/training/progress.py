@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 from tqdm import tqdm
 
+from bert import replicas
 from bert.training.run_folder import duration
 
 LONGEST_SILENCE = 60.0  # seconds between two log lines on slow devices
@@ -31,8 +32,8 @@ class TrainingMetrics:
         return self._add, self._rows
 
     def _add(self, *columns):
-        values = [tf.reduce_mean(column) for column in columns]
-        step = tf.stack([tf.cast(value, tf.float64) for value in [*values, tf.ones([])]])
+        values = replicas.mean(tf.stack([tf.reduce_mean(column) for column in columns]))  # [metrics]
+        step = tf.cast(tf.concat([values, tf.ones([1])], axis=0), tf.float64)  # [metrics + 1]
         self._sums = tf.get_variable(
             "training_metrics",
             shape=[len(self.names) + 1],
@@ -42,7 +43,7 @@ class TrainingMetrics:
             use_resource=True,
             collections=[tf.GraphKeys.LOCAL_VARIABLES],
         )
-        return self._sums.assign_add(step)
+        return replicas.local_copy(self._sums).assign_add(step)
 
     def sums(self):
         """The sums so far and, last, the number of steps: float64 [metrics + 1]."""

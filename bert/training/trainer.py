@@ -8,7 +8,7 @@ from absl import logging
 
 from bert import loss_scaling, modeling, optimization
 from bert.errors import InputError
-from bert.training import accumulation, checkpoints, estimator, evaluations, guards
+from bert.training import accumulation, checkpoints, cluster, estimator, evaluations, guards
 from bert.training.progress import ProgressHook, TrainingMetrics
 
 
@@ -178,6 +178,10 @@ class Trainer:
           What training_summary.json says of the training: "train_loss", "last_train_metrics" and "examples_per_second";
           empty if there was nothing to do.
         """
+        self._check_sharing(stretches)
+        machines = self.device.cluster
+        if machines:
+            machines.share(self.output_dir)
         checkpoint, step = checkpoints.latest(self.output_dir)
         total = stretches[-1].last_step
         if step >= total:
@@ -192,15 +196,36 @@ class Trainer:
                 logging.info("resuming from %s at step %d", checkpoint, step)
             if record:
                 record.add_start(step)
+        summary = self._train_through(stretches, step, record, course, eval_every)
+        if machines:
+            machines.leave()
+        return summary
+
+    def _check_sharing(self, stretches):
+        """Checks that the devices can share every batch, and cut their parts of it into micro-batches."""
+        for schedule in (stretch.schedule for stretch in stretches):
+            parts = self.device.num_replicas * schedule.num_accumulation_steps
+            if schedule.train_batch_size % parts:
+                raise InputError(
+                    f"--train_batch_size={schedule.train_batch_size} is no multiple of {parts}: "
+                    f"{self.device.num_replicas} devices share each batch, each in {schedule.num_accumulation_steps} "
+                    "micro-batches. --distribution_strategy=one_device takes one device."
+                )
+
+    def _train_through(self, stretches, step, record, course, eval_every):
+        machines = self.device.cluster
+        total = stretches[-1].last_step
         summary = {}
         for stretch in stretches:
             while stretch.first_step <= step <= stretch.last_step:
                 if course and step > stretch.first_step:
                     # Asked before training too: the evaluation may have been interrupted.
                     due = step % eval_every == 0 or step == stretch.last_step
-                    if due and course.get(step) is None:
+                    is_chief = not machines or machines.is_chief
+                    if is_chief and due and course.get(step) is None:
                         course.add(stretch.evaluate(), checkpoints.latest(self.output_dir)[0])
-                    if course.is_enough(step):
+                    is_enough = is_chief and course.is_enough(step)
+                    if machines.agree(is_enough) if machines else is_enough:
                         return summary
                 if step == stretch.last_step:
                     break
@@ -219,9 +244,15 @@ class Trainer:
         progress = None
         learning_rate_at = stretch.schedule.learning_rate_at
         patience = guards.Patience("making a session for the training")
+        if self.device.cluster:
+            # A machine that made its session anew would not be where the others are.
+            patience = guards.Patience("making a session for the training", 1, cluster.gone())
+        hooks = []
 
         def make_hooks(metrics):
             nonlocal progress
+            if hooks:
+                return hooks  # there are replicas, and these are the first one's
             progress = ProgressHook(
                 metrics,
                 self.output_dir,
@@ -233,8 +264,8 @@ class Trainer:
                 log_steps=self.log_steps,
                 on_report=record.report if record else None,
             )
-            return [
-                guards.ProgressGuard(patience),
+            hooks[:] = [
+                *([] if self.device.cluster else [guards.ProgressGuard(patience)]),
                 progress,
                 guards.SaverHook(
                     self.output_dir,
@@ -243,14 +274,16 @@ class Trainer:
                     on_save=record.saved if record else None,
                 ),
             ]
+            return hooks
 
         model_fn = self.training_model_fn(stretch, make_hooks, patience)
         estimator.train(
-            self._estimator(model_fn, train_batch_size=stretch.schedule.train_batch_size),
+            self._estimator(model_fn, train_batch_size=stretch.schedule.train_batch_size, patience=patience),
             stretch.input_fn,
             last_step,
             learning_rate_at,
             check=self.check,
+            cluster=self.device.cluster,
         )
         return {
             "train_loss": progress.latest["loss"],
@@ -258,7 +291,5 @@ class Trainer:
             "examples_per_second": progress.examples_per_second,
         }
 
-    def _estimator(self, model_fn, **batch_sizes):
-        return estimator.make(
-            model_fn, self.device, self.output_dir, self.seed, **batch_sizes, **self.estimator_options
-        )
+    def _estimator(self, model_fn, **options):
+        return estimator.make(model_fn, self.device, self.output_dir, self.seed, **options, **self.estimator_options)
