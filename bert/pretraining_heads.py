@@ -21,8 +21,8 @@ def get_masked_lm_output(
       positions: int32 tensor [batch_size, max_predictions_per_seq], places of the masked tokens.
       label_ids: int32 tensor [batch_size, max_predictions_per_seq], the tokens that were there.
       label_weights: float tensor [batch_size, max_predictions_per_seq], 1 for predictions and 0 for padding.
-      total_weight: float scalar, what sum(w) is taken to be on this replica, if this is one of several micro-batches:
-        the mean of their sums.
+      total_weight: float scalar, what sum(w) of the global batch is taken to be, if this is one of several
+        micro-batches: the mean of their sums.
 
     Returns:
       The loss (scalar), the negative log likelihood of each prediction, float32
@@ -134,5 +134,6 @@ def _cross_entropy(labels, logits):
 
 def _weighted_mean(values, weights, total_weight=None):
     """This replica's part of the weighted mean over all replicas, times their number."""
-    total_weight = replicas.sum(tf.reduce_sum(weights) if total_weight is None else total_weight)
+    if total_weight is None:
+        total_weight = replicas.sum(tf.reduce_sum(weights))
     return replicas.count() * tf.reduce_sum(weights * values) / (total_weight + 1e-5)

@@ -70,7 +70,7 @@ def define():
         ["tpu", *devices.STRATEGIES],
         "How devices share each batch of a training: `mirrored`, all GPUs of this machine; `multi_worker_mirrored`, "
         "those of all machines that the variable TF_CONFIG names; `one_device` or `off`, a single one; `tpu` is "
-        "--use_tpu. Default: all that there are.",
+        "--use_tpu. Default: the machines of TF_CONFIG, if it names several, or else one device.",
     )
     flags.DEFINE_bool(
         "enable_xla",
@@ -173,7 +173,7 @@ def choose_training_device(values, paths):
             logging.info("without --do_train there is nothing to do for a machine that is not the chief")
             raise cluster.Done
         return device
-    device = devices.distribute(device, strategy, values.train_batch_size)
+    device = devices.distribute(device, strategy)
     if device.cluster:
         _check_same(values, device.cluster)
         if not device.cluster.is_chief:

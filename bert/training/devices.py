@@ -134,13 +134,12 @@ def with_xla(device):
     return dataclasses.replace(device, enable_xla=True)
 
 
-def distribute(device, strategy, batch_size):
+def distribute(device, strategy):
     """Shares the batches of a training among the devices of this machine, or of all that TF_CONFIG names.
 
     Args:
       device: a `Device` that is no TPU.
-      strategy: one of `STRATEGIES`; None: all that there are, if they can share a batch.
-      batch_size: examples, over all devices, that must be shared equally.
+      strategy: one of `STRATEGIES`; None: the machines that TF_CONFIG names, if there are several, or else one device.
 
     Returns:
       A `Device` with a strategy, if there are several.
@@ -164,15 +163,12 @@ def distribute(device, strategy, batch_size):
             f"{cluster.EXAMPLE}. For the GPUs of one machine give --distribution_strategy=mirrored."
         )
     count = _count_local()
-    if strategy in (OFF, ONE_DEVICE) or count == 1:
-        return device
-    if strategy is None and batch_size % count:
-        logging.warning(
-            "a batch of %d cannot be shared equally by %s: training on one of them", batch_size, device.description
-        )
+    if count == 1 or strategy != MIRRORED:
+        if count > 1 and strategy is None:
+            logging.info("training on one of %s: --distribution_strategy=mirrored takes all", device.description)
         return device
     kind = "gpu" if _local_gpus() else "cpu"
-    logging.info("each batch is shared by %s; --distribution_strategy=one_device takes one", device.description)
+    logging.info("each batch is shared by %s", device.description)
     return dataclasses.replace(device, strategy=tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(count)]))
 
 

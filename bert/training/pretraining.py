@@ -6,7 +6,7 @@ from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
-from bert import modeling, pretraining_heads
+from bert import modeling, pretraining_heads, replicas
 from bert.data import input_pipeline
 from bert.training import checkpoints, evaluations, trainer
 
@@ -290,10 +290,12 @@ class Pretrainer(trainer.Trainer):
 
     def loss_builder(self, batch, num_micro_batches=1):
         """As of `trainer.Trainer`. Predictions and pairs weigh the same in whichever micro-batch they are."""
-        weights = {"masked_lm_weight": tf.reduce_sum(batch["masked_lm_weights"]) / num_micro_batches}
+        weights = {"masked_lm_weight": tf.reduce_sum(batch["masked_lm_weights"])}
         if "pair_lengths" in batch:
             pairs = tf.reduce_sum(tf.cast(batch["pair_lengths"] > 0, tf.float32))
-            weights["next_sentence_weight"] = pairs / num_micro_batches
+            weights["next_sentence_weight"] = pairs
+        # Here, since replicas cannot meet within the loop over micro-batches.
+        weights = {name: replicas.sum(weight) / num_micro_batches for name, weight in weights.items()}
 
         def build(features):
             loss, outputs = self._build(features, is_training=True, **weights)
