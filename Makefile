@@ -96,7 +96,7 @@ cloud-up: ## Make the TPU VM (or CONTROL_VM) and its bucket: TPU_NAME= BUCKET=gs
 	@scripts/cloud.sh cloud-up
 
 .PHONY: preflight
-preflight: $(if $(COMPILE),setup) ## Check rights, region, image, TensorFlow, disk, data, batch before anything costs
+preflight: $(if $(filter 1,$(COMPILE)),setup) ## Check rights, region, image, TensorFlow, disk, data, batch before anything costs
 	@scripts/cloud.sh preflight
 
 .PHONY: preflight-tpu

@@ -251,6 +251,28 @@ def test_watch_ends_what_does_not_get_better_and_leaves_nothing_that_costs(lapto
     assert laptop.cloud.read("pretrain/job/log").decode().count("pretrain started") == 5
 
 
+def test_a_control_vm_is_made_looked_after_and_deleted(laptop):
+    laptop.cloud.lose_node("my-tpu")
+    starts = laptop.folder / "starts"
+    starts.write_text("start\n")  # so that it makes steps for ever, and is done the next time
+    (laptop.folder / "scripts" / "pretrain.sh").write_text(UNSTEADY.replace("STARTS", str(starts)))
+    place = {"TPU_NAME": "grpc://10.0.0.2:8470", "CONTROL_VM": "my-vm"}
+    printed, status = laptop.run("cloud-up", **place)
+    assert status == 0 and "my-vm and gs://my-bucket are ready" in printed, printed
+    (vm,) = laptop.cloud.state()["instances"].values()
+    assert vm["labels"] == {"managed-by": "bert-on-tpu", "run": "pretrain", "owner": vm["labels"]["owner"]}
+    assert vm["machineType"].endswith("/e2-standard-4")
+    first = laptop.start("pretrain", **place)
+    laptop.until(first, "step 1\n")
+    os.killpg(first.pid, signal.SIGKILL)
+    stop = ["gcloud", "compute", "instances", "stop", "my-vm", "--quiet"]
+    subprocess.run(stop, env=laptop.cloud.env, check=True, capture_output=True)
+    printed, status = laptop.run("watch", WATCH_SECONDS="1", **place)
+    assert status == 0 and "my-vm: recreate: it is STOPPED" in printed and "done: the job is done" in printed, printed
+    printed, status = laptop.run("clean-cloud", **place)
+    assert status == 0 and not laptop.cloud.state()["instances"], printed
+
+
 def _descendant(pid, text):
     """Id of the process below another whose command line has a text."""
     parents = {}
