@@ -65,7 +65,7 @@ class Storage:
     def read(self, name):
         """Content of an object."""
         name = urllib.parse.quote(name, safe="")
-        with NO_PROXY.open(f"{self.url}/storage/v1/b/{self.bucket}/o/{name}?alt=media", timeout=10) as f:
+        with NO_PROXY.open(f"{self.url}/storage/v1/b/{self.bucket}/o/{name}?alt=media", timeout=60) as f:
             return f.read()
 
     def write(self, name, content):
@@ -77,7 +77,7 @@ class Storage:
         data = content if isinstance(content, (bytes, type(None))) else json.dumps(content).encode()
         headers = {"Content-Type": "application/json", **({"Host": host} if host else {})}
         request = urllib.request.Request(self.url + path, data, headers, method=method)
-        with NO_PROXY.open(request, timeout=10) as f:
+        with NO_PROXY.open(request, timeout=60) as f:
             return json.loads(f.read() or b"null")
 
 
