@@ -35,7 +35,7 @@ _SIGNS = (
             "project property is not (currently )?set",
         ),
     ),
-    ("no_zone", (r"required property \[?compute/zone", r"find attribute \[zone\]", r"\[--zone\]|\(.*--zone=")),
+    ("no_zone", (r"required property \[?compute/zone", r"find attribute \[zone\]", r"\[--zone\]|\([^()\n]*--zone=")),
     ("billing", ("BILLING_DISABLED", "billing account", "billing to be enabled")),
     ("api", ("SERVICE_DISABLED", "has not been used in project", r"API \[[^\]]+\] not enabled", "it is disabled")),
     ("terminal", ("has terminal state",)),

@@ -76,7 +76,7 @@ exec bash
 
 _SSHD = """ListenAddress 127.0.0.1
 Port {port}
-HostKey {folder}/host_key
+HostKey {host_key}
 PidFile {folder}/sshd.pid
 AuthorizedKeysFile {folder}/authorized_keys
 ForceCommand {folder}/session
@@ -154,9 +154,11 @@ class Machines:
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
-        key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "host_key"]
-        subprocess.run(key, check=True, stdin=subprocess.DEVNULL)
-        (folder / "sshd_config").write_text(_SSHD.format(port=port, folder=folder))
+        host_key = self.folder / f"host-key-{number}"  # a machine that was stopped is known again
+        if not host_key.exists():
+            key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", host_key]
+            subprocess.run(key, check=True, stdin=subprocess.DEVNULL)
+        (folder / "sshd_config").write_text(_SSHD.format(port=port, folder=folder, host_key=host_key))
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", exist_ok=True)  # sshd insists on it when it is root's
         command = [find_sshd(), "-D", "-f", folder / "sshd_config", "-E", folder / "sshd.log"]

@@ -31,6 +31,12 @@ from scripts.cloud.shell import TIMED_OUT, Shell
         ("unreachable", "Could not reach the server: [Errno -3] Temporary failure in name resolution"),
         ("unreachable", "no answer within 120 s"),
         ("unavailable", "HTTPError 503: backendError"),
+        ("no_zone", "ERROR: (gcloud.compute.tpus.tpu-vm.ssh) argument (TPU : --zone=ZONE): Must be specified."),
+        (
+            "other",
+            "ERROR: (gcloud.compute.ssh) [/usr/bin/ssh] exited with return code [255].\nRecommendation: rerun the ssh "
+            "command.\n\ngcloud compute ssh my-vm --project=p --zone=us-central1-b --troubleshoot",
+        ),
         ("other", "something new"),
     ],
 )
