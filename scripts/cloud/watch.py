@@ -108,9 +108,9 @@ def main(settings, gcloud):
     with lock.hold(settings, gcloud) as check_lock:
         try:
             return Watch(settings, gcloud, check_lock).run()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, CloudError):
             print(
-                f"\nThe run goes on, but nobody looks after it now, and no limit stops it. "
+                f"\nNobody looks after the run now, and no limit stops it or {settings.vm}. "
                 f"Look after it again: {settings.command('watch')}",
                 flush=True,
             )
