@@ -145,6 +145,10 @@ clean-cloud: ## Delete everything labelled as this project's, after asking; DELE
 lint: ## Check style and shell scripts
 	@scripts/lint.sh
 
+.PHONY: bench
+bench: setup ## Measure speed, in 10 minutes: out/bench/table.md, with the committed ratios beside the new ones
+	@scripts/bench.sh
+
 .PHONY: clean
 clean: ## Remove .venv and caches; runs under out/ stay
 	@scripts/clean.sh

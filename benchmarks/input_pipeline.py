@@ -25,6 +25,7 @@ import types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import results
 from absl import flags
 
 from bert import program, tokenization
@@ -48,7 +49,7 @@ def main():
         arm, batch_size = FLAGS.run.split(",")
         print(_measure(arm, int(batch_size)))
         return
-    print("examples a CPU second, and as multiples of the original's")
+    print(f"examples a CPU second, and as multiples of those of {FLAGS.arms[0]}")
     print("".join(f"{name:>22}" for name in ["batch size", *FLAGS.arms]))
     for batch_size in FLAGS.batch_sizes:
         rates = {arm: [] for arm in FLAGS.arms}
@@ -58,7 +59,12 @@ def main():
                 output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 rates[arm].append(float(output.split()[-1]))
         median = {arm: statistics.median(values) for arm, values in rates.items()}
-        cells = [f"{rate:,.0f} ({rate / median.get('original', float('nan')):.1f}x)" for rate in median.values()]
+        first = FLAGS.arms[0]
+        cells = [f"{rate:,.0f} ({rate / median[first]:.1f}x)" for rate in median.values()]
+        for arm in FLAGS.arms[1:]:
+            results.add(
+                "input pipeline", f"batch {batch_size}, {arm}", median[arm] / median[first], f"{first}, in CPU time"
+            )
         print("".join(f"{cell:>22}" for cell in [batch_size, *cells]), flush=True)
 
 
@@ -134,4 +140,4 @@ def _cpu_seconds():
 
 
 if __name__ == "__main__":
-    program.run(main, required=["original", "records"])
+    program.run(main, required=["records"])

@@ -18,6 +18,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import results
 from absl import flags
 
 from bert import configs, program, tokenization
@@ -61,6 +62,10 @@ def main():
     for number, arm in enumerate(arms):
         medians = [statistics.median(values) for values in zip(*rates[arm])]
         alone = [statistics.median(values) for values in zip(*rates[arms[number // 2 * 2]])]
+        if medians != alone:
+            results.add(
+                "pretraining", f"{FLAGS.bert_config_file}, {arm.name}", medians[0] / alone[0], "a pair in each row"
+            )
         cells = [f"{rate:,.1f} ({rate / other:.2f}x)" for rate, other in zip(medians, alone)]
         print(
             f"{arm.name:>24}{arm.pairs:>16.2f}{arm.fill:>20.1%}{cells[0]:>20}"

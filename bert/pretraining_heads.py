@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from bert import modeling, replicas
+from bert import cross_entropy, modeling, replicas
 
 
 def get_masked_lm_output(
@@ -10,30 +10,38 @@ def get_masked_lm_output(
 ):
     """Predicts the masked tokens.
 
-    The loss is sum(w * nll) / (sum(w) + 1e-5) over the predictions of the global batch. Across replicas each
-    one divides by the weights of all and multiplies by their number, so that the mean of the replicas' losses
-    (and so of their gradients) is that of the global batch, however the predictions are spread over it.
+    Args:
+      bert_config, input_tensor, output_weights, positions: as of `masked_lm_logits`.
+      label_ids, label_weights, total_weight: as of `masked_lm_loss`.
+
+    Returns:
+      What `masked_lm_loss` does, and the log probabilities, float32 [batch_size * max_predictions_per_seq, vocab_size].
+    """
+    logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions)  # [predictions, vocab]
+    return *masked_lm_loss(logits, label_ids, label_weights, total_weight), tf.nn.log_softmax(logits)
+
+
+def masked_lm_loss(logits, label_ids, label_weights, total_weight=None):
+    """The loss of the masked tokens' scores.
+
+    It is sum(w * nll) / (sum(w) + 1e-5) over the predictions of the global batch. Across replicas each one divides by
+    the weights of all and multiplies by their number, so that the mean of the replicas' losses (and so of their
+    gradients) is that of the global batch, however the predictions are spread over it.
 
     Args:
-      bert_config: a `BertConfig`.
-      input_tensor: float tensor [batch_size, seq_length, hidden_size], the encoder's output.
-      output_weights: float tensor [vocab_size, hidden_size], the word embeddings.
-      positions: int32 tensor [batch_size, max_predictions_per_seq], places of the masked tokens.
+      logits: float32 tensor [batch_size * max_predictions_per_seq, vocab_size], as of `masked_lm_logits`.
       label_ids: int32 tensor [batch_size, max_predictions_per_seq], the tokens that were there.
       label_weights: float tensor [batch_size, max_predictions_per_seq], 1 for predictions and 0 for padding.
       total_weight: float scalar, what sum(w) of the global batch is taken to be, if this is one of several
         micro-batches: the mean of their sums.
 
     Returns:
-      The loss (scalar), the negative log likelihood of each prediction, float32
-      [batch_size * max_predictions_per_seq], and the log probabilities, float32
-      [batch_size * max_predictions_per_seq, vocab_size].
+      The loss (scalar), and the negative log likelihood of each prediction, float32
+      [batch_size * max_predictions_per_seq].
     """
-    logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions)  # [predictions, vocab]
-    per_example_loss = _cross_entropy(tf.reshape(label_ids, [-1]), logits)
+    per_example_loss = cross_entropy.cross_entropy(logits, tf.reshape(label_ids, [-1]))
     weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])
-    loss = _weighted_mean(per_example_loss, weights, total_weight)
-    return loss, per_example_loss, tf.nn.log_softmax(logits)
+    return _weighted_mean(per_example_loss, weights, total_weight), per_example_loss
 
 
 def get_next_sentence_output(bert_config, input_tensor, labels, label_weights=None, total_weight=None):
@@ -44,14 +52,14 @@ def get_next_sentence_output(bert_config, input_tensor, labels, label_weights=No
       input_tensor: float tensor [batch_size, hidden_size], the pooled output.
       labels: int32 tensor [batch_size] or [batch_size, 1].
       label_weights: float tensor [batch_size], 0 for rows that only fill the batch; default: all ones.
-      total_weight: as of `get_masked_lm_output`.
+      total_weight: as of `masked_lm_loss`.
 
     Returns:
       The loss (scalar; its mean over replicas is that of the global batch), the negative log likelihood of
       each row, float32 [batch_size], and the log probabilities, float32 [batch_size, 2].
     """
     logits = next_sentence_logits(bert_config, input_tensor)  # [batch, 2]
-    per_example_loss = _cross_entropy(tf.reshape(labels, [-1]), logits)
+    per_example_loss = cross_entropy.cross_entropy(logits, tf.reshape(labels, [-1]))
     if label_weights is None:
         loss = tf.reduce_mean(per_example_loss)
     else:
@@ -126,10 +134,6 @@ def _logits(x, weights, bias):
     """Returns x W^T + b in float32."""
     logits = tf.matmul(x, tf.cast(weights, x.dtype), transpose_b=True)
     return tf.nn.bias_add(tf.cast(logits, tf.float32), bias)
-
-
-def _cross_entropy(labels, logits):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.cast(labels, tf.int32), logits=logits)
 
 
 def _weighted_mean(values, weights, total_weight=None):

@@ -211,7 +211,7 @@ def check_dtype(device, dtype):
     """
     if device.use_tpu and dtype == "fp16":
         raise InputError("--dtype=fp16: TPUs have no float16. Give --dtype=bf16.")
-    if dtype != "fp32" and device.description.startswith("CPU") and not (dtype == "bf16" and _cpu_has_bfloat16()):
+    if dtype != "fp32" and device.description.startswith("CPU") and not (dtype == "bf16" and cpu_has_bfloat16()):
         logging.warning("--dtype=%s is slower than fp32 on this CPU, which cannot multiply such numbers.", dtype)
 
 
@@ -279,7 +279,8 @@ def _in_words(error):
     return reason.replace("cloud-tpu-client", "google-api-python-client oauth2client").rstrip(".") + "."
 
 
-def _cpu_has_bfloat16():
+def cpu_has_bfloat16():
+    """Whether this machine's CPU multiplies bfloat16 numbers."""
     try:
         with open("/proc/cpuinfo") as f:
             return re.search(r"\b(avx512_bf16|amx_bf16)\b", f.read()) is not None

@@ -121,14 +121,11 @@ def build_losses(
         token_type_ids=features["segment_ids"],  # [batch, seq]
         **model_options,
     )
-    masked_lm_loss, masked_lm_losses, masked_lm_log_probs = pretraining_heads.get_masked_lm_output(
-        config,
-        model.get_sequence_output(),
-        model.get_embedding_table(),
-        features["masked_lm_positions"],
-        features["masked_lm_ids"],
-        features["masked_lm_weights"],
-        masked_lm_weight,
+    masked_lm_logits = pretraining_heads.masked_lm_logits(
+        config, model.get_sequence_output(), model.get_embedding_table(), features["masked_lm_positions"]
+    )
+    masked_lm_loss, masked_lm_losses = pretraining_heads.masked_lm_loss(
+        masked_lm_logits, features["masked_lm_ids"], features["masked_lm_weights"], masked_lm_weight
     )
     next_sentence_loss, next_sentence_losses, next_sentence_log_probs = pretraining_heads.get_next_sentence_output(
         config, model.get_pooled_output(), features["next_sentence_labels"], pair_weights, next_sentence_weight
@@ -139,7 +136,7 @@ def build_losses(
     return masked_lm_loss + next_sentence_loss if next_sentence else masked_lm_loss, {
         "masked_lm_loss": masked_lm_loss,
         "masked_lm_losses": masked_lm_losses,  # [batch * predictions]
-        "masked_lm_log_probs": masked_lm_log_probs,  # [batch * predictions, vocab]
+        "masked_lm_logits": masked_lm_logits,  # [batch * predictions, vocab]
         "masked_lm_ids": tf.reshape(features["masked_lm_ids"], [-1]),  # [batch * predictions]
         "masked_lm_weights": tf.reshape(features["masked_lm_weights"], [-1]),  # [batch * predictions]
         "next_sentence_loss": next_sentence_loss,
@@ -152,10 +149,10 @@ def build_losses(
 
 def _training_metrics(outputs, next_sentence):
     """Scalars of one step on this replica."""
-    # The label is the model's first choice where no log probability exceeds its own: cheaper than argmax. The loss
-    # and the log probabilities are rounded in different ways.
-    best = tf.reduce_max(outputs["masked_lm_log_probs"], axis=-1)  # [batch * predictions]
-    right = tf.cast(-outputs["masked_lm_losses"] >= best - 1e-5, tf.float32)  # [batch * predictions]
+    logits = outputs["masked_lm_logits"]  # [batch * predictions, vocab]
+    # The label is the model's first choice where no score exceeds its own: cheaper than argmax.
+    of_label = tf.gather(logits, outputs["masked_lm_ids"], batch_dims=1)  # [batch * predictions]
+    right = tf.cast(of_label >= tf.reduce_max(logits, axis=-1), tf.float32)  # [batch * predictions]
     weights = outputs["masked_lm_weights"]
     metrics = {
         "masked_lm_loss": outputs["masked_lm_loss"],
@@ -171,9 +168,9 @@ def _training_metrics(outputs, next_sentence):
 
 
 def _evaluation_tensors(outputs, next_sentence):
-    """What leaves the device for `_evaluation_metrics`: choices and losses, not the log probabilities."""
+    """What leaves the device for `_evaluation_metrics`: choices and losses, not the scores."""
     tensors = {
-        "masked_lm_choice": _choice(outputs["masked_lm_log_probs"]),
+        "masked_lm_choice": _choice(outputs["masked_lm_logits"]),
         "masked_lm_losses": outputs["masked_lm_losses"],
         "masked_lm_labels": outputs["masked_lm_ids"],
         "masked_lm_weights": outputs["masked_lm_weights"],
@@ -197,8 +194,8 @@ def _evaluation_metrics(**tensors):
     return metrics
 
 
-def _choice(log_probs):
-    return tf.argmax(log_probs, axis=-1, output_type=tf.int32)
+def _choice(scores):
+    return tf.argmax(scores, axis=-1, output_type=tf.int32)
 
 
 def variable_shapes(config):
