@@ -1,5 +1,7 @@
 """The reference tokenization by examples, and by what the original made of whole corpora."""
 
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -7,6 +9,8 @@ import pytest
 
 from bert import tokenization
 from bert.errors import InputError
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -141,9 +145,20 @@ def test_released_vocabularies(shared_data, name, size, mask):
     assert list(vocab.values()) == list(range(size))
 
 
-def test_data_code_runs_without_tensorflow():
+def test_data_code_runs_without_tensorflow_and_in_a_locale_without_unicode(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\u00e9\n\u4e2d\n", encoding="utf-8")
+    (tmp_path / "x.tsv").write_text("text\tlabel\n\u00e9\t\u4e2d\n", encoding="utf-8")
     code = (
-        "import sys, bert.tokenization, bert.data.wordpiece, bert.data.text, bert.data.vocabulary;"
-        "sys.exit('tensorflow' in sys.modules)"
+        "import sys, bert.data.wordpiece, bert.data.text, bert.data.vocabulary\n"
+        "from bert import files, tokenization\n"
+        "from bert.tasks import tables\n"
+        "assert 'utf' not in __import__('locale').getpreferredencoding(False).lower()\n"
+        "vocab = tokenization.load_vocab('vocab.txt')\n"
+        "((_, row),) = tables.read('x.tsv', {'text': ('text',), 'label': ('label',)})\n"
+        "assert [vocab[row['text']], vocab[row['label']]] == [0, 1]\n"
+        "files.open_file('out.tsv', 'w').write(row['label'])\n"
+        "assert 'tensorflow' not in sys.modules\n"
     )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, **ascii_only}, check=True)
+    assert (tmp_path / "out.tsv").read_text(encoding="utf-8") == "\u4e2d"

@@ -95,11 +95,31 @@ def test_tokens_are_those_of_the_reference_tokenizer(table, tiny_model):
     assert made.label_counts == [20, 20, 19]
 
 
-def test_texts_of_any_length_and_of_none(table):
+def test_texts_of_any_length_and_of_none(table, caplog):
+    caplog.set_level("INFO")
     made = table(["text\tlabel", "the " * 25_000 + "\t0", "\t1", "of\t1"])
     rows = read(made.path)
     assert [int(row["input_mask"].sum()) for row in rows] == [16, 2, 3]
     assert (made.count, made.truncated, made.without_text) == (3, 1, 1)
+    own = tabular.Tabular()
+    own.labels = ("0", "1")
+    features.log_description(made, own, "train", 16)
+    assert "3 examples, 7.0 tokens on average, 1 (33.3 %) cut to 16 tokens" in caplog.text
+    assert "1 examples have no text" in caplog.text and "label 0: 1 (33.3 %), label 1: 2 (66.7 %)" in caplog.text
+
+
+def test_records_are_written_while_examples_are_read(tmp_path, tiny_model):
+    class Stream(tabular.Tabular):
+        def examples(self, source, split):
+            for i in range(3000):
+                if i == 2500:
+                    self.written = sum(path.stat().st_size for path in tmp_path.iterdir())
+                yield task.Example(str(i), "the of and", label=float(i))
+
+    own = Stream(label_kind=task.REGRESSION)
+    vocab_file, output = str(tiny_model / "vocab.txt"), tmp_path / "train.tf_record"
+    features.write(own, vocab_file, "train", str(output), vocab_file, True, 16)
+    assert own.written > output.stat().st_size * 0.6
 
 
 def test_labels_of_each_kind(table):
