@@ -6,15 +6,19 @@ import importlib
 from absl import flags
 from absl.testing import flagsaver
 
+# Programs with their flags, which are defined only when a module is imported for the first time.
+_imported = {}
+
 
 class Program:
     """A program whose flags are there only while it runs."""
 
     def __init__(self, module):
         """Imports a program, such as "bert.run_classifier"."""
-        with _without_flags():
-            self._module = importlib.import_module(module)
-            self._flags = _take_flags()
+        if module not in _imported:
+            with _without_flags():
+                _imported[module] = importlib.import_module(module), _take_flags()
+        self._module, self._flags = _imported[module]
 
     @property
     def defaults(self):

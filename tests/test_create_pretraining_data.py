@@ -88,7 +88,7 @@ def test_runs_as_a_file_from_anywhere(tmp_path, flags):
 @pytest.mark.parametrize(
     ("change", "status", "message"),
     [
-        (["--max_seq_len=128"], 1, "Did you mean"),
+        (["--max_seq_len=128"], 2, "Did you mean"),
         (["--input_file=nothing*.txt"], 2, "no file matches 'nothing*.txt'"),
         (["--vocab_file=nothing.txt"], 2, "nothing.txt"),
         (["--max_predictions_per_seq=17"], 2, "--max_predictions_per_seq=17 must be from 1 to --max_seq_length=16"),

@@ -96,6 +96,6 @@ def test_another_dtypes_checkpoint_is_refused(tmp_path):
         session.run(tf.global_variables_initializer())
         saved = tf.train.Saver().save(session, str(tmp_path / "model.ckpt"), global_step=3)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
-    stretch = trainer.Stretch(0, 9, None, {}, None)
+    stretch = trainer.Stretch(0, 9, trainer.Schedule(8, 1e-4, 9, 0), {}, None)
     with pytest.raises(InputError, match=f"--dtype=fp16: {saved} was trained with another dtype"):
         pretrainer("fp16", str(tmp_path))._train_stretches([stretch])
