@@ -24,6 +24,7 @@ STRATEGIES = (OFF, ONE_DEVICE, MIRRORED, MULTI_WORKER_MIRRORED)
 TPU_DEVICES = "/dev/accel*"
 # Operations of TPUEstimator that only a TensorFlow built for TPUs can execute.
 _TPU_OPERATIONS = ("ConfigureDistributedTPU", "InfeedEnqueueTuple", "TPUCompile", "TPUExecute")
+_XLA_ON_CPU = "--tf_xla_cpu_global_jit"
 _ADDRESS = re.compile(r"(grpc://)?[^\s:/,]+(:\d+)?")
 
 
@@ -125,12 +126,19 @@ def choose(use_tpu=None, tpu_name=None, tpu_zone=None, gcp_project=None, master=
 
 
 def with_xla(device):
-    """The device, with XLA compiling the steps of a training. To be called before a session is made."""
+    """The device, with XLA compiling the steps of a training.
+
+    Raises:
+      InputError: it would compile nothing.
+    """
     if device.use_tpu:
         return device
-    if not _local_gpus():
-        # Otherwise XLA compiles only for GPUs.
-        os.environ["TF_XLA_FLAGS"] = f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_cpu_global_jit".strip()
+    # TensorFlow reads the variable once, before any flag of a program.
+    if not _local_gpus() and _XLA_ON_CPU not in os.environ.get("TF_XLA_FLAGS", ""):
+        raise InputError(
+            "--enable_xla: there is no GPU here, and on a CPU XLA makes steps slower. Leave it out, or set "
+            f"TF_XLA_FLAGS={_XLA_ON_CPU} in the environment to compile for the CPU all the same."
+        )
     return dataclasses.replace(device, enable_xla=True)
 
 

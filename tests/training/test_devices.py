@@ -145,3 +145,13 @@ def test_a_remote_tpu_reads_only_buckets():
     with pytest.raises(InputError, match=f"--input_file=corpus.txt is on this machine, but TPU {ADDRESS}"):
         devices.check_paths(device, {"output_dir": "gs://bucket/out", "input_file": "corpus.txt"})
     devices.check_paths(devices.choose(), {"input_file": "corpus.txt"})
+
+
+def test_xla_that_would_compile_nothing_is_refused(environment):
+    environment.delenv("TF_XLA_FLAGS", raising=False)
+    device = devices.choose()
+    with pytest.raises(InputError, match="--enable_xla: there is no GPU here"):
+        devices.with_xla(device)
+    environment.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit")
+    level = devices.with_xla(device).session_config().graph_options.optimizer_options.global_jit_level
+    assert level == tf.OptimizerOptions.ON_1 != device.session_config().graph_options.optimizer_options.global_jit_level
