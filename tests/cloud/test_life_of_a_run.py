@@ -72,7 +72,9 @@ class Laptop:
 
     def end(self, process, printed=""):
         """Waits for a verb; returns what it printed, and the status that make reports, 0 if none."""
-        printed += process.communicate(timeout=800)[0]
+        # Not by communicate(), which leaves out what `until` has read beyond its line.
+        printed += process.stdout.read()
+        process.wait()
         status = re.search(r"Error (\d+)\n$", printed)
         return printed, int(status[1]) if status else process.returncode
 
