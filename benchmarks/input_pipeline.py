@@ -17,10 +17,10 @@ The table has the medians over the rounds of examples a second of CPU time, user
 import importlib
 import os
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
+import time
 import types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -86,9 +86,9 @@ def _measure(arm, batch_size):
         session.run(tf.global_variables_initializer())
         for iterator in (warm_up, work):
             session.run(iterator.initializer)
-            before = _cpu_seconds()
+            before = time.process_time()
             session.run(iterator.get_next())
-        return max(10, FLAGS.examples // batch_size) * batch_size / (_cpu_seconds() - before)
+        return max(10, FLAGS.examples // batch_size) * batch_size / (time.process_time() - before)
 
 
 def _original(tf, batch_size):
@@ -132,11 +132,6 @@ def _ours(arm, batch_size):
         layout=None if arm == "parsed" else shape.layout,
         masking=masking,
     )
-
-
-def _cpu_seconds():
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":
