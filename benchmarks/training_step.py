@@ -7,7 +7,8 @@ Arms, each a process of its own that makes bursts of steps in turn with the othe
 20 predictions a row; forward, backward, clipping and Adam:
 
 - peak: the product of two square float32 matrices of 2048 rows, by the library that TensorFlow uses;
-- original: its model_fn, with what TensorFlow 2 has moved out of tf.contrib put back in its place;
+- original: its model_fn, with what TensorFlow 2 has moved out of tf.contrib put back in its place; original:onednn:
+  the same with oneDNN, which TensorFlow leaves off by itself on CPUs without AVX-512 VNNI;
 - fp32, bf16, fp16: ours by --dtype, with the metrics that a training shows;
 - torch: transformers' BertForPreTraining with sdpa, see training_step_torch.py. torch:gathered computes the vocabulary
   only where tokens are masked; :bf16 is autocast, :compile is torch.compile.
@@ -44,6 +45,7 @@ flags.DEFINE_list("shapes", ["bert-mini:32", "bert-base:8"], "Model shapes with 
 flags.DEFINE_list("arms", None, "Which arms to run. Default: original, fp32, and three of torch, as far as given.")
 flags.DEFINE_integer("rounds", 5, "How many bursts each arm makes.", lower_bound=1)
 flags.DEFINE_float("burst_seconds", 3.0, "A burst has as many steps as take so long on an idle machine.")
+flags.DEFINE_bool("apart", False, "Run each burst in a new process, where not all arms fit in the memory together.")
 flags.DEFINE_string("run", None, "Run one arm in this process: arm,shape,batch size.")
 
 SEQ_LENGTH, PREDICTIONS = 128, 20
@@ -67,7 +69,7 @@ def _default_arms():
     has_bfloat16 = devices.cpu_has_bfloat16()
     if not has_bfloat16:
         print("without bf16: this CPU has neither avx512_bf16 nor amx_bf16, and cannot multiply such numbers")
-    arms = ["original"] if FLAGS.original else []
+    arms = ["original", "original:onednn"] if FLAGS.original else []
     arms += ["fp32", "bf16"] if has_bfloat16 else ["fp32"]
     if FLAGS.torch_python:
         arms += ["torch", "torch:gathered", "torch:gathered:compile"]
@@ -83,18 +85,15 @@ def _compare(arms, shape, batch_size):
         np.savez(inputs, **_batch(config, batch_size))
         with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
             f.write(config.to_json_string())
-        children = {arm: _start(arm, shape, batch_size, folder) for arm in [_PEAK, *arms]}
-        for child in children.values():
-            _burst(child, 1)
-        warm = {arm: _burst(child, 1) for arm, child in children.items()}
-        steps = {arm: max(1, round(FLAGS.burst_seconds / (cpu / os.cpu_count()))) for arm, (cpu, _, _) in warm.items()}
+        children = {arm: _Arm(arm, shape, batch_size, folder) for arm in [_PEAK, *arms]}
         bursts = {arm: [] for arm in children}
         for _ in range(FLAGS.rounds):
             for arm, child in children.items():
-                bursts[arm].append(_burst(child, steps[arm]))
+                bursts[arm].append(child.burst())
+                if FLAGS.apart:
+                    child.stop()
         for child in children.values():
-            child.stdin.close()
-            child.wait()
+            child.stop()
     seconds = {arm: [statistics.median(values) for values in zip(*found)] for arm, found in bursts.items()}
     peak = 2 * _PEAK_ROWS**3 / seconds[_PEAK][0]
     print(f"{shape}, batch {batch_size}, {SEQ_LENGTH} tokens; peak {peak / 1e9:.1f} GFLOP a CPU second")
@@ -111,28 +110,44 @@ def _compare(arms, shape, batch_size):
         results.add("training step", what, share, "multiplications of the peak, in CPU time")
 
 
-def _start(arm, shape, batch_size, folder):
-    if arm == "original":
-        command = [sys.executable, str(_HERE / "training_step_original.py"), folder, FLAGS.original]
-    elif arm.startswith("torch"):
-        command = [FLAGS.torch_python, str(_HERE / "training_step_torch.py"), folder, arm]
-    else:
-        command = [sys.executable, __file__, *sys.argv[1:], f"--run={arm},{shape},{batch_size}"]
-    environment = {**training_step_arm.ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "3", training_step_arm.FOLDER: folder}
-    return subprocess.Popen(
-        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+class _Arm:
+    """One arm, in a process of its own."""
 
+    def __init__(self, arm, shape, batch_size, folder):
+        own = {"TF_CPP_MIN_LOG_LEVEL": "3", training_step_arm.FOLDER: folder}
+        if arm.startswith("original"):
+            own.update({"TF_ENABLE_ONEDNN_OPTS": "1"} if arm == "original:onednn" else {})
+            self._command = [sys.executable, str(_HERE / "training_step_original.py"), folder, FLAGS.original]
+        elif arm.startswith("torch"):
+            self._command = [FLAGS.torch_python, str(_HERE / "training_step_torch.py"), folder, arm]
+        else:
+            self._command = [sys.executable, __file__, *sys.argv[1:], f"--run={arm},{shape},{batch_size}"]
+        self._environment = {**training_step_arm.ENVIRONMENT, **own}
+        self._process, self._steps = None, None
 
-def _burst(child, steps):
-    """CPU seconds and wall seconds a step, and the last loss."""
-    print(steps, file=child.stdin, flush=True)
-    while True:
-        line = child.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{child.args} ended with status {child.wait()}.")
-        if line.startswith("burst "):
-            return tuple(map(float, line.split()[1:]))
+    def burst(self):
+        """CPU seconds and wall seconds a step, and the last loss."""
+        if not self._process:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            self._process = subprocess.Popen(self._command, env=self._environment, text=True, **pipes)
+            self._make(1)
+            cpu, _, _ = self._make(1)
+            self._steps = max(1, round(FLAGS.burst_seconds / (cpu / os.cpu_count())))
+        return self._make(self._steps)
+
+    def stop(self):
+        if self._process:
+            self._process.communicate()
+            self._process = None
+
+    def _make(self, steps):
+        print(steps, file=self._process.stdin, flush=True)
+        while True:
+            line = self._process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"{self._command} ended with status {self._process.wait()}.")
+            if line.startswith("burst "):
+                return tuple(map(float, line.split()[1:]))
 
 
 def _batch(config, batch_size):
@@ -169,7 +184,7 @@ def _ours(dtype, shape, batch_size):
     tf.train.create_global_step()
     config = configs.load_model_config(shape, vocab_size=30522)
     pretrainer = pretraining.Pretrainer(
-        config, devices.Device(False, "CPU"), "unused", seed=1, compute_dtype=modeling.COMPUTE_DTYPES[dtype]
+        config, devices.choose(False), "unused", seed=1, compute_dtype=modeling.COMPUTE_DTYPES[dtype]
     )
     spec = input_pipeline.feature_spec(SEQ_LENGTH, PREDICTIONS)
     stretch = trainer.Stretch(0, 10**6, trainer.Schedule(batch_size, 1e-4, 10**6, 100), spec, None)
