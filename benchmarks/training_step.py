@@ -115,8 +115,9 @@ class _Arm:
 
     def __init__(self, arm, shape, batch_size, folder):
         own = {"TF_CPP_MIN_LOG_LEVEL": "3", training_step_arm.FOLDER: folder}
+        if arm == "original:onednn":
+            own["TF_ENABLE_ONEDNN_OPTS"] = "1"
         if arm.startswith("original"):
-            own.update({"TF_ENABLE_ONEDNN_OPTS": "1"} if arm == "original:onednn" else {})
             self._command = [sys.executable, str(_HERE / "training_step_original.py"), folder, FLAGS.original]
         elif arm.startswith("torch"):
             self._command = [FLAGS.torch_python, str(_HERE / "training_step_torch.py"), folder, arm]

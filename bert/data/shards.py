@@ -4,6 +4,7 @@ Instances are dealt out to buckets, and buckets to files. A bucket is the unit o
 random order, masked, and written at their place in the file, which gets its name when all its buckets are there.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -114,13 +115,21 @@ class ShardWriter:
         )
         total = sum(self._bytes(jobs[shard]) for shard in shards) // self._record_bytes
         progress = _Progress(total)
+        # A disk takes as long as a worker: each bucket goes there while others are made, not all of them at the end.
+        disk = concurrent.futures.ThreadPoolExecutor(1)
         try:
             for shard in shards:
                 path, temporary = self._output_files[shard], self._temporary(shard)
                 tokens = pairs = 0
+                syncs = []
                 for job, (bucket_tokens, bucket_pairs) in zip(jobs[shard], done):
                     tokens, pairs = tokens + bucket_tokens, pairs + bucket_pairs
                     progress.add(self._dealing.size(job[0]))
+                    if not files.is_remote(path):
+                        syncs.append(disk.submit(_sync, temporary))
+                with files.writing(path):
+                    for sync in syncs:
+                        sync.result()
                 size = self._bytes(jobs[shard])
                 manifest = {
                     **about,
@@ -135,6 +144,7 @@ class ShardWriter:
                 yield path, manifest
         finally:
             done.close()
+            disk.shutdown(cancel_futures=True)
             for shard in shards:
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(self._temporary(shard))
@@ -212,12 +222,15 @@ def _publish(temporary, path, manifest):
             files.copy(temporary, path)
             os.remove(temporary)
         else:
-            with open(temporary, "rb") as f:
-                os.fsync(f.fileno())
             os.replace(temporary, path)
         with files.atomic_write(described, "w") as f:
             f.write(json.dumps(manifest, indent=2) + "\n")
     logging.debug("Wrote %d records to %s.", manifest["records"], path)
+
+
+def _sync(path):
+    with open(path, "rb") as f:
+        os.fsync(f.fileno())
 
 
 def _make_bucket_writer(folder, vocab, settings, dealing):
