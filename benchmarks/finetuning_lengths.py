@@ -11,15 +11,14 @@ places that hold tokens.
 
 import os
 import pathlib
-import statistics
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import results
+import timed_steps
 from absl import flags
 
 from bert import configs, program
@@ -44,65 +43,36 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         config = configs.load_model_config(FLAGS.bert_config_file)
         data, share = _write_records(os.path.join(folder, "train.tf_record"), config.vocab_size)
-        arms = {kind: _Arm(config, data, kind) for kind in _KINDS}
-        for arm in arms.values():
-            arm.run(FLAGS.warm_up_steps)
-        rates = {kind: [] for kind in _KINDS}
-        for _ in range(FLAGS.rounds):
-            for kind, arm in arms.items():
-                rates[kind].append(arm.run(FLAGS.steps))
-    medians = {kind: [statistics.median(values) for values in zip(*found)] for kind, found in rates.items()}
+        fills = {}
+        steps = {kind: _training(config, data, kind, fills) for kind in _KINDS}
+        medians = timed_steps.in_turns(steps, FLAGS.warm_up_steps, FLAGS.rounds, FLAGS.steps)
+    rates = {kind: [FLAGS.batch_size / seconds for seconds in found] for kind, found in medians.items()}
     print(
         f"{FLAGS.bert_config_file}, batches of {FLAGS.batch_size}, {share * FLAGS.max_seq_length:.1f} of "
         f"{FLAGS.max_seq_length} tokens on average"
     )
     print(f"{'batches':>10}{'places with tokens':>20}{'examples/CPU s':>22}{'examples/s':>22}")
-    for kind, found in medians.items():
-        filled = arms[kind].fill.share if arms[kind].fill else share
-        cells = [f"{rate:,.1f} ({rate / padded:.2f}x)" for rate, padded in zip(found, medians[batching.PADDED])]
+    for kind, found in rates.items():
+        filled = fills[kind].share if kind in fills else share
+        cells = [f"{rate:,.1f} ({rate / padded:.2f}x)" for rate, padded in zip(found, rates[batching.PADDED])]
         if kind != batching.PADDED:
             what = f"{FLAGS.bert_config_file}, batch {FLAGS.batch_size}, {kind}"
-            results.add("fine-tuning", what, found[0] / medians[batching.PADDED][0], "padded batches, in CPU time")
+            results.add("fine-tuning", what, found[0] / rates[batching.PADDED][0], "padded batches, in CPU time")
         print(f"{kind:>10}{filled:>19.1%} {cells[0]:>22}{cells[1]:>22}")
 
 
-class _Arm:
-    """Training steps on batches of one kind."""
+def _training(config, data, kind, fills):
+    """The function that makes one step on batches of a kind; `fills` gets the `batching.Fill` of those not padded."""
+    from bert.training import devices, finetuning, trainer
 
-    def __init__(self, config, data, kind):
-        import tensorflow.compat.v1 as tf
-
-        from bert import optimization
-        from bert.training import devices, finetuning
-
-        self.fill = None
-        with tf.Graph().as_default() as graph:
-            tf.set_random_seed(1)
-            step = tf.train.create_global_step()
-            input_fn = finetuning_input.training_input_fn(
-                data, 1, FLAGS.batch_size, _num_steps(), kind, on_fill=lambda fill: setattr(self, "fill", fill)
-            )
-            iterator = tf.data.make_initializable_iterator(input_fn({"batch_size": FLAGS.batch_size}))
-            head = finetuning.classifier(config, 3, "single")
-            trainer = finetuning.Finetuner(config, devices.choose(), output_dir="", seed=1, head=head)
-            features = iterator.get_next()
-            loss, _ = trainer.loss_builder(features)(features)
-            self._train = optimization.create_optimizer(loss, 5e-5, _num_steps(), 0, use_tpu=False)
-            self._session = tf.Session(graph=graph)
-            self._session.run([step.initializer, tf.global_variables_initializer()])
-            self._session.run(iterator.initializer)
-
-    def run(self, steps):
-        """Makes steps; returns examples a second of CPU time, and by the clock."""
-        start, cpu_start = time.monotonic(), time.process_time()
-        for _ in range(steps):
-            self._session.run(self._train)
-        examples = steps * FLAGS.batch_size
-        return examples / (time.process_time() - cpu_start), examples / (time.monotonic() - start)
-
-
-def _num_steps():
-    return FLAGS.warm_up_steps + FLAGS.rounds * FLAGS.steps
+    schedule = trainer.Schedule(FLAGS.batch_size, 5e-5, FLAGS.warm_up_steps + FLAGS.rounds * FLAGS.steps, 0)
+    input_fn = finetuning_input.training_input_fn(
+        data, 1, FLAGS.batch_size, schedule.num_train_steps, kind, on_fill=lambda fill: fills.update({kind: fill})
+    )
+    head = finetuning.classifier(config, 3, "single")
+    finetuner = finetuning.Finetuner(config, devices.choose(), output_dir="", seed=1, head=head)
+    stretch = trainer.Stretch(0, schedule.num_train_steps, schedule, data.spec, input_fn)
+    return timed_steps.of_training(finetuner, stretch)
 
 
 def _write_records(path, vocab_size):

@@ -8,16 +8,17 @@ process, a few steps at a time, after a warm-up. The table has the share of plac
 the turns: pairs, and tokens that count, a second of CPU time, user and system, of all threads; and pairs by the clock.
 """
 
+import dataclasses
 import os
 import pathlib
-import statistics
 import sys
 import tempfile
-import time
+from typing import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import results
+import timed_steps
 from absl import flags
 
 from bert import configs, program, tokenization
@@ -43,13 +44,9 @@ def main():
     rounds, steps, masks = (1, 3, (False,)) if FLAGS.quick else (FLAGS.rounds, FLAGS.steps, (False, True))
     with tempfile.TemporaryDirectory() as folder:
         text, vocab_file = _write_text(folder)
-        arms = [_Arm(folder, text, vocab_file, packed, dynamic) for dynamic in masks for packed in (False, True)]
-        for arm in arms:
-            arm.run(FLAGS.warm_up_steps)
-        rates = {arm: [] for arm in arms}
-        for _ in range(rounds):
-            for arm in arms:
-                rates[arm].append(arm.run(steps))
+        arms = [_arm(folder, text, vocab_file, packed, dynamic) for dynamic in masks for packed in (False, True)]
+        seconds = timed_steps.in_turns({arm.name: arm.step for arm in arms}, FLAGS.warm_up_steps, rounds, steps)
+    rates = [[FLAGS.train_batch_size * arm.pairs / each for each in seconds[arm.name]] for arm in arms]
     print(
         f"{FLAGS.bert_config_file}, {FLAGS.train_batch_size} rows of {FLAGS.max_seq_length} in a step, documents of "
         f"{FLAGS.verses} verses"
@@ -59,94 +56,75 @@ def main():
         f"{'pairs/s':>20}"
     )
     for number, arm in enumerate(arms):
-        medians = [statistics.median(values) for values in zip(*rates[arm])]
-        alone = [statistics.median(values) for values in zip(*rates[arms[number // 2 * 2]])]
-        if medians != alone:
-            results.add(
-                "pretraining", f"{FLAGS.bert_config_file}, {arm.name}", medians[0] / alone[0], "a pair in each row"
-            )
-        cells = [f"{rate:,.1f} ({rate / other:.2f}x)" for rate, other in zip(medians, alone)]
+        own, alone = rates[number], rates[number // 2 * 2]
+        if own is not alone:
+            results.add("pretraining", f"{FLAGS.bert_config_file}, {arm.name}", own[0] / alone[0], "a pair in each row")
+        cells = [f"{rate:,.1f} ({rate / other:.2f}x)" for rate, other in zip(own, alone)]
         print(
             f"{arm.name:>24}{arm.pairs:>16.2f}{arm.fill:>20.1%}{cells[0]:>20}"
-            f"{medians[0] / arm.pairs * arm.fill * FLAGS.max_seq_length:>14,.0f}{cells[1]:>20}"
+            f"{own[0] / arm.pairs * arm.fill * FLAGS.max_seq_length:>14,.0f}{cells[1]:>20}"
         )
 
 
+@dataclasses.dataclass(frozen=True)
 class _Arm:
-    """Training steps on records of one kind.
+    """A training on records of one kind.
 
     Attributes:
       name: what the rows are.
       pairs: in a row, on average.
       fill: share of the places that hold tokens.
+      step: function that makes one step.
     """
 
-    def __init__(self, folder, text, vocab_file, packed, dynamic):
-        import tensorflow.compat.v1 as tf
+    name: str
+    pairs: float
+    fill: float
+    step: Callable
 
-        from bert import optimization
-        from bert.data import dynamic_masking, input_pipeline, packed_masking
-        from bert.training import devices, pretraining
 
-        self.name = ("packed" if packed else "a pair each") + (", masked anew" if dynamic else "")
-        settings = pretraining_data.Settings(
-            max_seq_length=FLAGS.max_seq_length,
-            max_predictions_per_seq=FLAGS.max_predictions_per_seq,
-            dupe_factor=1,
-            dynamic_masking=dynamic,
-            pack_sequences=packed,
-        )
-        outputs = [os.path.join(folder, f"{packed}-{dynamic}-{i}") for i in range(4)]
-        made = pretraining_data.create([text], vocab_file, outputs, settings, token_cache=folder)
-        self.pairs, self.fill = made.pairs / made.records, made.tokens / (made.records * FLAGS.max_seq_length)
-        shape = records.peek(outputs[0])
-        masking = None
-        if dynamic:
-            kind = packed_masking.PackedMasking if packed else dynamic_masking.DynamicMasking
-            masking = kind(tokenization.load_vocab(vocab_file), FLAGS.max_predictions_per_seq, 0.15, False, 1)
-        phase = pretraining.Phase(
-            0,
-            1,
-            FLAGS.max_seq_length,
-            FLAGS.max_predictions_per_seq,
-            files=tuple(outputs),
-            counts=tuple(made.counts),
-            max_pairs=shape.max_pairs,
-            feature_names=shape.feature_names,
-            layout=shape.layout,
-            masking=masking,
-        )
-        with tf.Graph().as_default() as graph:
-            tf.set_random_seed(1)
-            step = tf.train.create_global_step()
-            input_fn = input_pipeline.training_input_fn(
-                phase.files,
-                phase.counts,
-                phase.record_spec,
-                phase.feature_names,
-                1,
-                FLAGS.train_batch_size,
-                0,
-                phase.layout,
-                phase.masking,
-            )
-            iterator = tf.data.make_initializable_iterator(input_fn({"batch_size": FLAGS.train_batch_size}))
-            config = configs.load_model_config(FLAGS.bert_config_file)
-            trainer = pretraining.Pretrainer(config, devices.choose(), output_dir="", seed=1)
-            features = iterator.get_next()
-            loss, _ = trainer.loss_builder(features)(features)
-            self._train = optimization.create_optimizer(loss, 1e-4, 1000, 0, use_tpu=False)
-            self._session = tf.Session(graph=graph)
-            self._session.run([step.initializer, tf.global_variables_initializer()])
-            self._session.run(iterator.initializer)
+def _arm(folder, text, vocab_file, packed, dynamic):
+    """Makes the records, and the training."""
+    from bert.data import dynamic_masking, input_pipeline, packed_masking
+    from bert.training import devices, pretraining, trainer
 
-    def run(self, steps):
-        """Makes steps; returns pairs a second of CPU time, and by the clock."""
-        start, cpu_start = time.monotonic(), time.process_time()
-        for _ in range(steps):
-            self._session.run(self._train)
-        pairs = steps * FLAGS.train_batch_size * self.pairs
-        return pairs / (time.process_time() - cpu_start), pairs / (time.monotonic() - start)
+    settings = pretraining_data.Settings(
+        max_seq_length=FLAGS.max_seq_length,
+        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
+        dupe_factor=1,
+        dynamic_masking=dynamic,
+        pack_sequences=packed,
+    )
+    outputs = [os.path.join(folder, f"{packed}-{dynamic}-{i}") for i in range(4)]
+    made = pretraining_data.create([text], vocab_file, outputs, settings, token_cache=folder)
+    shape = records.peek(outputs[0])
+    masking = None
+    if dynamic:
+        kind = packed_masking.PackedMasking if packed else dynamic_masking.DynamicMasking
+        masking = kind(tokenization.load_vocab(vocab_file), FLAGS.max_predictions_per_seq, 0.15, False, 1)
+    lengths = (FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
+    phase = pretraining.Phase(0, 1000, *lengths, max_pairs=shape.max_pairs, masking=masking)
+    schedule = trainer.Schedule(FLAGS.train_batch_size, 1e-4, phase.last_step, 0)
+    input_fn = input_pipeline.training_input_fn(
+        outputs,
+        made.counts,
+        phase.record_spec,
+        shape.feature_names,
+        1,
+        schedule.train_batch_size,
+        phase.first_step,
+        shape.layout,
+        masking,
+    )
+    config = configs.load_model_config(FLAGS.bert_config_file)
+    pretrainer = pretraining.Pretrainer(config, devices.choose(), output_dir="", seed=1)
+    stretch = trainer.Stretch(phase.first_step, phase.last_step, schedule, phase.feature_spec, input_fn)
+    return _Arm(
+        ("packed" if packed else "a pair each") + (", masked anew" if dynamic else ""),
+        made.pairs / made.records,
+        made.tokens / (made.records * FLAGS.max_seq_length),
+        timed_steps.of_training(pretrainer, stretch),
+    )
 
 
 def _write_text(folder):

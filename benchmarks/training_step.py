@@ -31,6 +31,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import numpy as np
 import results
 import tensorflow.compat.v1 as tf
+import timed_steps
 import training_step_arm
 from absl import flags
 
@@ -180,18 +181,14 @@ def _peak():
 
 
 def _ours(dtype, shape, batch_size):
-    tf.disable_eager_execution()
-    tf.set_random_seed(1)
-    tf.train.create_global_step()
     config = configs.load_model_config(shape, vocab_size=30522)
     pretrainer = pretraining.Pretrainer(
         config, devices.choose(False), "unused", seed=1, compute_dtype=modeling.COMPUTE_DTYPES[dtype]
     )
     spec = input_pipeline.feature_spec(SEQ_LENGTH, PREDICTIONS)
-    stretch = trainer.Stretch(0, 10**6, trainer.Schedule(batch_size, 1e-4, 10**6, 100), spec, None)
-    made = pretrainer.training_model_fn(stretch)(training_step_arm.features(), None, tf.estimator.ModeKeys.TRAIN, {})
-    summarise, tensors = made.host_call
-    return training_step_arm.stepper(made.loss, made.train_op, summarise(*tensors))
+    schedule = trainer.Schedule(batch_size, 1e-4, 10**6, 100)
+    stretch = trainer.Stretch(0, 10**6, schedule, spec, lambda params: training_step_arm.dataset())
+    return timed_steps.of_training(pretrainer, stretch)
 
 
 if __name__ == "__main__":

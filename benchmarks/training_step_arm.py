@@ -2,9 +2,9 @@
 
 import os
 import sys
-import time
 
 import numpy as np
+import timed_steps
 
 # The environment variable that names the folder of inputs.npz, the batch, and config.json, the model's.
 FOLDER = "BENCHMARK_FOLDER"
@@ -15,11 +15,7 @@ ENVIRONMENT = dict(os.environ)
 def serve(step):
     """Answers each number of steps that is read with what they took."""
     for line in sys.stdin:
-        count = int(line)
-        cpu, wall = time.process_time(), time.monotonic()
-        for _ in range(count):
-            loss = step()
-        print("burst", (time.process_time() - cpu) / count, (time.monotonic() - wall) / count, float(loss), flush=True)
+        print("burst", *timed_steps.timed(step, int(line)), flush=True)
 
 
 def inputs():
@@ -27,17 +23,8 @@ def inputs():
     return dict(np.load(os.path.join(os.environ[FOLDER], "inputs.npz")))
 
 
-def features():
-    """The batch as Tensors, from a dataset."""
+def dataset():
+    """The batch, again and again."""
     import tensorflow.compat.v1 as tf
 
-    return tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensors(inputs()).repeat()).get_next()
-
-
-def stepper(loss, *operations):
-    """Returns a function that makes one step in a new session, and returns the loss."""
-    import tensorflow.compat.v1 as tf
-
-    session = tf.Session()
-    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-    return lambda: session.run([loss, *operations])[0]
+    return tf.data.Dataset.from_tensors(inputs()).repeat()

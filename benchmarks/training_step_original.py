@@ -9,6 +9,7 @@ import sys
 import types
 
 import tensorflow.compat.v1 as tf
+import timed_steps
 import training_step_arm
 
 
@@ -49,8 +50,9 @@ def main(folder, original):
         use_tpu=False,
         use_one_hot_embeddings=False,
     )
-    made = model_fn(training_step_arm.features(), None, tf.estimator.ModeKeys.TRAIN, {})
-    training_step_arm.serve(training_step_arm.stepper(made.loss, made.train_op))
+    features = timed_steps.features(training_step_arm.dataset())
+    made = model_fn(features, None, tf.estimator.ModeKeys.TRAIN, {})
+    training_step_arm.serve(timed_steps.of_graph(made.loss, made.train_op))
 
 
 if __name__ == "__main__":
