@@ -95,33 +95,17 @@ def recorded(values, name, model, trainer, plan, settings):
         yield record
 
 
-def evaluations_on_the_way(values, eval_every, metric, evaluate):
-    """Arguments of `Finetuner.train` for evaluations in the course of the training.
+def train(values, trainer, plan, data, record, metric, evaluate):
+    """Trains, evaluates on the way if the flags say so, and tells on how much.
 
     Args:
       values: the parsed flags.
-      eval_every: steps between two of them; None: there are none.
-      metric: by which checkpoints are compared.
-      evaluate: function that evaluates the newest checkpoint and returns a dict of metrics with "global_step".
-
-    Returns:
-      A dict.
-    """
-    if not eval_every:
-        return {}
-    course = evaluations.Evaluations(values.output_dir, metric, values.early_stopping_patience)
-    return {"course": course, "evaluate": evaluate, "eval_every": eval_every}
-
-
-def train(trainer, plan, data, record, on_the_way):
-    """Trains, and tells on how much.
-
-    Args:
       trainer: a `Finetuner`.
       plan: a `Schedule`.
       data: a `finetuning_input.Data`.
       record: a `run_record.RunRecord`.
-      on_the_way: as of `evaluations_on_the_way`.
+      metric: by which checkpoints are compared.
+      evaluate: function that evaluates the newest checkpoint and returns a dict of metrics with "global_step".
 
     Returns:
       What is known of the training for the summary, a dict.
@@ -139,7 +123,10 @@ def train(trainer, plan, data, record, on_the_way):
             }
         ]
     )
-    return {"total_training_steps": steps, **trainer.train(data, plan, record, **on_the_way)}
+    course = None
+    if values.eval_every:
+        course = evaluations.Evaluations(values.output_dir, metric, values.early_stopping_patience)
+    return {"total_training_steps": steps, **trainer.train(data, plan, record, course, evaluate, values.eval_every)}
 
 
 def _init_checkpoint(values, init, shapes):

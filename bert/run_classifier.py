@@ -22,7 +22,7 @@ import time
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import finetuning_flags, finetuning_run, garden_flags, program, task_flags, training_flags
+from bert import finetuning_flags, finetuning_run, garden_flags, program, split_flags, task_flags, training_flags
 from bert.data import finetuning_input, record_cache, records
 from bert.errors import InputError
 from bert.tasks import details, features, prepared, results, task
@@ -33,11 +33,7 @@ FLAGS = flags.FLAGS
 # What is trained, and on what.
 task_flags.define()
 finetuning_flags.define()
-flags.DEFINE_bool("do_train", False, "Whether to train on the training set.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate on the dev set.")
-flags.DEFINE_bool("do_predict", False, "Whether to predict the test set.")
-flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation step, over all cores.", lower_bound=1)
-flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step, over all cores.", lower_bound=1)
+split_flags.define_use()
 training_flags.define_evaluation(None, "Metric by which checkpoints are compared. Default: the task's.")
 
 # The TF 2 model garden's flags.
@@ -102,7 +98,7 @@ def _run(options):
         results.write_labels(FLAGS.output_dir, of)
         summary = {}
         if FLAGS.do_train:
-            summary.update(_train(trainer, schedule, of, splits, best_metric, record))
+            summary = _train(trainer, schedule, of, splits, best_metric, record)
         if FLAGS.do_eval:
             summary["eval_metrics"] = _report_evaluation(trainer, of, splits["dev"], "train_loss" in summary)
             summary["eval_data"] = _fingerprints(splits["dev"])
@@ -142,8 +138,7 @@ def _check_flags():
 def _best_metric(of):
     """The metric by which checkpoints are compared: the task's, unless a flag names another of its."""
     known = ["eval_loss", *["eval_accuracy"] * (of.label_kind != task.REGRESSION), *of.metric_names]
-    if FLAGS.best_metric and FLAGS.best_metric not in known:
-        raise InputError(f"--best_metric={FLAGS.best_metric}: task {of.name} has {', '.join(known)}.")
+    training_flags.check_best_metric(FLAGS, known)
     return FLAGS.best_metric or of.best_metric
 
 
@@ -156,14 +151,10 @@ def _spec(of):
 def _find_sources(of):
     """Finds the files of all splits that are needed: a dict from split to a list of pairs of part and path."""
     sources = {}
-    for split, wanted, file in (
-        ("train", FLAGS.do_train, FLAGS.train_file),
-        ("dev", FLAGS.do_eval, FLAGS.eval_file),
-        ("test", FLAGS.do_predict, FLAGS.predict_file),
-    ):
-        if wanted and file:
+    for split, file in split_flags.wanted(FLAGS).items():
+        if file:
             sources[split] = [("", file)]
-        elif wanted:
+        else:
             sources[split] = [(part, of.find(FLAGS.data_dir, split, part)) for part in of.parts(split)]
     return sources
 
@@ -188,32 +179,26 @@ def _make_records(of, model):
 def _find_records(meta, model):
     """As `_make_records`, of records that are there."""
     splits = {}
-    for split, wanted, flag in (
-        ("train", FLAGS.do_train, "train_data_path"),
-        ("dev", FLAGS.do_eval, "eval_data_path"),
-        ("test", FLAGS.do_predict, "eval_data_path"),
-    ):
-        if wanted:
-            paths = records.find(FLAGS[flag].value, flag)
-            names = [prepared.check_records(path, flag, meta, model.config.vocab_size) for path in paths][-1]
-            spec = _spec(prepared.Prepared(meta))
-            if meta.has_sample_weights:
-                spec["weight"] = tf.FixedLenFeature([1], tf.float32)
-            counts = tuple(records.count(path) for path in paths)
-            splits[split] = [Part("", finetuning_input.Data(tuple(paths), counts, spec, names))]
+    for split in split_flags.wanted(FLAGS):
+        flag = "train_data_path" if split == "train" else "eval_data_path"
+        paths = records.find(FLAGS[flag].value, flag)
+        names = [prepared.check_records(path, flag, meta, model.config.vocab_size) for path in paths][-1]
+        spec = _spec(prepared.Prepared(meta))
+        if meta.has_sample_weights:
+            spec["weight"] = tf.FixedLenFeature([1], tf.float32)
+        counts = tuple(records.count(path) for path in paths)
+        splits[split] = [Part("", finetuning_input.Data(tuple(paths), counts, spec, names))]
     return splits
 
 
 def _train(trainer, schedule, of, splits, best_metric, record):
     """Trains; returns what is known of it for the summary."""
     data = splits["train"][0].data
-    eval_every = FLAGS.eval_every
-    if FLAGS.num_eval_per_epoch and not eval_every:
-        eval_every = max(1, round(data.count / FLAGS.train_batch_size / FLAGS.num_eval_per_epoch))
-    on_the_way = finetuning_run.evaluations_on_the_way(
-        FLAGS, FLAGS.do_eval and eval_every, best_metric, lambda: _evaluate(trainer, of, splits["dev"])
+    if FLAGS.do_eval and FLAGS.num_eval_per_epoch and not FLAGS.eval_every:
+        FLAGS.eval_every = max(1, round(data.count / FLAGS.train_batch_size / FLAGS.num_eval_per_epoch))
+    return finetuning_run.train(
+        FLAGS, trainer, schedule, data, record, best_metric, lambda: _evaluate(trainer, of, splits["dev"])
     )
-    return finetuning_run.train(trainer, schedule, data, record, on_the_way)
 
 
 def _evaluate(trainer, of, parts, shown=None):

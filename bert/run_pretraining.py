@@ -290,8 +290,7 @@ def _check_flags():
         raise InputError("Nothing to do: give --do_train, --do_eval, or both.")
     training_flags.check_evaluation(FLAGS)
     metrics = [name for name in pretraining.METRICS if not (FLAGS.no_nsp and name.startswith("next_sentence"))]
-    if FLAGS.best_metric not in metrics:
-        raise InputError(f"--best_metric={FLAGS.best_metric}: there are {', '.join(metrics)}.")
+    training_flags.check_best_metric(FLAGS, metrics)
 
 
 def _vocab_file():

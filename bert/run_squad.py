@@ -101,9 +101,7 @@ def main():
 def _run(options):
     """Does what main() says, while it has the output folder to itself."""
     _apply_meta_data()
-    known = squad_metrics.NAMES[FLAGS.version_2_with_negative]
-    if FLAGS.best_metric and FLAGS.best_metric not in known:
-        raise InputError(f"--best_metric={FLAGS.best_metric}: there are {', '.join(known)}.")
+    training_flags.check_best_metric(FLAGS, squad_metrics.NAMES[FLAGS.version_2_with_negative])
     needs_text = FLAGS.do_predict or not FLAGS.train_data_path
     model = finetuning_flags.find_model(FLAGS, FLAGS.max_seq_length, vocab_wanted=needs_text)
     settings = {
@@ -129,13 +127,15 @@ def _run(options):
     with finetuning_run.recorded(FLAGS, "run_squad", model, trainer, schedule, settings) as record:
         summary = {}
         if FLAGS.do_train:
-            on_the_way = finetuning_run.evaluations_on_the_way(
+            summary = finetuning_run.train(
                 FLAGS,
-                FLAGS.eval_every,
+                trainer,
+                schedule,
+                data,
+                record,
                 settings["best_metric"],
                 lambda: _evaluate(parts, [_answer(trainer, encoder, part) for part in parts]),
             )
-            summary.update(finetuning_run.train(trainer, schedule, data, record, on_the_way))
         if FLAGS.do_predict:
             answers = []
             for part in parts:

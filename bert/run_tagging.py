@@ -21,7 +21,7 @@ import time
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
-from bert import files, finetuning_flags, finetuning_run, program, training_flags
+from bert import files, finetuning_flags, finetuning_run, program, split_flags, training_flags
 from bert.data import finetuning_input
 from bert.errors import InputError
 from bert.tasks import results, tagging
@@ -30,19 +30,11 @@ from bert.training import checkpoints, evaluations, finetuning, run_folder, run_
 FLAGS = flags.FLAGS
 
 finetuning_flags.define()
+split_flags.define_files()
+split_flags.define_use()
 training_flags.define_evaluation(None, "Metric by which checkpoints are compared. Default: f1, or eval_accuracy.")
 flags.DEFINE_string("data_dir", None, "Folder with train.txt, dev.txt and test.txt (or .tsv, .conll).")
-flags.DEFINE_string("train_file", None, "Training set, instead of the file in --data_dir.")
-flags.DEFINE_string("eval_file", None, "Dev set, instead of the file in --data_dir.")
-flags.DEFINE_string("predict_file", None, "Test set, instead of the file in --data_dir.")
-flags.DEFINE_string("input_encoding", "utf-8", "Encoding of the files.")
-flags.DEFINE_bool("do_train", False, "Whether to train on the training set.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate on the dev set.")
-flags.DEFINE_bool("do_predict", False, "Whether to tag the test set, and score it if it has tags.")
-flags.DEFINE_bool("do_lower_case", True, "Whether text is lower-cased. Unless given, as the vocabulary is.")
 flags.DEFINE_integer("max_seq_length", 128, "Tokens in a record; a longer sentence is cut into several.", lower_bound=3)
-flags.DEFINE_integer("eval_batch_size", 8, "Records per evaluation step, over all cores.", lower_bound=1)
-flags.DEFINE_integer("predict_batch_size", 8, "Records per prediction step, over all cores.", lower_bound=1)
 
 PREDICTIONS_FILE = "test_predictions.txt"
 
@@ -88,13 +80,15 @@ def _run(options):
     with finetuning_run.recorded(FLAGS, "run_tagging", model, trainer, schedule, settings) as record:
         summary = {}
         if FLAGS.do_train:
-            on_the_way = finetuning_run.evaluations_on_the_way(
+            summary = finetuning_run.train(
                 FLAGS,
-                FLAGS.eval_every,
+                trainer,
+                schedule,
+                splits["train"].data,
+                record,
                 settings["best_metric"],
                 lambda: _evaluate(trainer, encoder, splits["dev"], tags, entities),
             )
-            summary.update(finetuning_run.train(trainer, schedule, splits["train"].data, record, on_the_way))
         if FLAGS.do_eval:
             shown = {}
             summary["eval_metrics"] = _evaluate(trainer, encoder, splits["dev"], tags, entities, shown)
@@ -115,22 +109,14 @@ def tpu_plan(device):
 def _best_metric(entities):
     """The metric by which checkpoints are compared."""
     known = ["eval_loss", "eval_accuracy", *["precision", "recall", "f1"] * entities]
-    if FLAGS.best_metric and FLAGS.best_metric not in known:
-        raise InputError(f"--best_metric={FLAGS.best_metric}: there are {', '.join(known)}.")
+    training_flags.check_best_metric(FLAGS, known)
     return FLAGS.best_metric or ("f1" if entities else "eval_accuracy")
 
 
 def _find_sources():
     """The files of all splits that are wanted, a dict."""
-    sources = {}
-    for split, wanted, file in (
-        ("train", FLAGS.do_train, FLAGS.train_file),
-        ("dev", FLAGS.do_eval, FLAGS.eval_file),
-        ("test", FLAGS.do_predict, FLAGS.predict_file),
-    ):
-        if wanted:
-            sources[split] = file or tagging.find(FLAGS.data_dir, split)
-    return sources
+    wanted = split_flags.wanted(FLAGS)
+    return {split: file or tagging.find(FLAGS.data_dir, split) for split, file in wanted.items()}
 
 
 def _find_tags(source):

@@ -2,6 +2,7 @@
 
 from absl import flags
 
+from bert import split_flags
 from bert.errors import InputError
 from bert.tasks import glue, results, tabular, task
 
@@ -12,12 +13,8 @@ def define():
     """Defines the flags."""
     flags.DEFINE_string("task_name", None, f"Task, in any case: {', '.join(names())}.")
     flags.DEFINE_string("data_dir", None, "Folder with the task's files.")
-    flags.DEFINE_string("train_file", None, "Training set, instead of the task's file in --data_dir.")
-    flags.DEFINE_string("eval_file", None, "Dev set, instead of the task's file in --data_dir.")
-    flags.DEFINE_string("predict_file", None, "Test set, instead of the task's file in --data_dir.")
-    flags.DEFINE_bool("do_lower_case", True, "Whether text is lower-cased. Unless given, as the vocabulary is.")
+    split_flags.define_files()
     flags.DEFINE_integer("max_seq_length", 128, "Tokens in a record; longer texts are cut.", lower_bound=3)
-    flags.DEFINE_string("input_encoding", "utf-8", "Encoding of the task's files.")
     flags.DEFINE_string("xnli_language", "zh", "Language of --task_name=xnli.")
     flags.DEFINE_string("text_a_column", None, "For --task_name=tsv: column of the text, or of the first of two.")
     flags.DEFINE_string("text_b_column", None, "For --task_name=tsv: column of the second text.")

@@ -204,6 +204,12 @@ def check_evaluation(values, *alternatives):
         raise InputError("--early_stopping_patience counts the evaluations of --eval_every, which is not given.")
 
 
+def check_best_metric(values, known):
+    """Checks that --best_metric, if it is given, is one of the metrics that there are, a list of names."""
+    if values.best_metric and values.best_metric not in known:
+        raise InputError(f"--best_metric={values.best_metric}: there are {', '.join(known)}.")
+
+
 def schedule_options(values):
     """Those fields of a `bert.training.trainer.Schedule` that are flags whatever the schedule's length.
 

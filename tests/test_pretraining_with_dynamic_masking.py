@@ -1,15 +1,11 @@
 """Training on masks drawn while reading, from text to results."""
 
 import json
-import os
 
-import numpy as np
 import pytest
-import tensorflow as tf
-from absl import flags
-from absl.testing import flagsaver
+from arrays import assert_same, read_variables
+from programs import Program
 
-from bert import run_pretraining
 from bert.data import pretraining_data, records
 from bert.data.pretraining_data import Settings
 from bert.errors import InputError
@@ -18,6 +14,7 @@ from bert.errors import InputError
 @pytest.fixture
 def run(tiny_text, tiny_model):
     """Runs the program in this process for 8 steps, with flags added."""
+    program = Program("bert.run_pretraining")
 
     def run(**given):
         values = {
@@ -35,16 +32,9 @@ def run(tiny_text, tiny_model):
             "dynamic_masking": True,
             **given,
         }
-        with flagsaver.flagsaver():
-            flags.FLAGS(["run_pretraining", *(f"--{name}={value}" for name, value in values.items())])
-            run_pretraining.main()
+        program(**values)
 
     return run
-
-
-def variables(folder):
-    reader = tf.train.load_checkpoint(os.path.join(folder, "model.ckpt-8"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def test_from_text_to_results_with_masks_drawn_while_reading_packed_rows(run, tmp_path):
@@ -76,10 +66,7 @@ def test_from_text_to_results_with_masks_drawn_while_reading_packed_rows(run, tm
         path.unlink()
     (tmp_path / "cut" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
     run(**options)
-    whole, cut = variables(tmp_path / "whole"), variables(tmp_path / "cut")
-    assert whole.keys() == cut.keys()
-    for name, value in whole.items():
-        np.testing.assert_array_equal(cut[name], value, err_msg=name)
+    assert_same(read_variables(tmp_path / "whole", 8), read_variables(tmp_path / "cut", 8))
 
 
 def test_records_of_the_other_kind_are_refused_in_words(run, tmp_path, tiny_model, tiny_text):

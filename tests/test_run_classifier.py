@@ -1,11 +1,10 @@
 """Fine-tuning from files of text to files of results, in both dialects, and what it refuses."""
 
 import json
-import os
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from arrays import assert_same, read_variables
 from programs import Program
 
 from bert.errors import InputError
@@ -79,17 +78,6 @@ def test_flags_and_defaults_are_the_originals(program):
     assert {name: program.defaults[name] for name in original} == original
 
 
-def variables(folder, step):
-    reader = tf.train.load_checkpoint(os.path.join(folder, f"model.ckpt-{step}"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-
-
 @pytest.fixture(scope="session")
 def trained(run, data_dir, tmp_path_factory):
     """Output folder of a training, with evaluation and prediction."""
@@ -157,7 +145,7 @@ def test_a_resumed_training_ends_with_the_same_variables(trained, run, data_dir,
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-36"\n')
     run(task_name="tsv", data_dir=data_dir, output_dir=tmp_path, do_train=True)
     assert "resuming from" in caplog.text and "at step 36" in caplog.text
-    assert_same(variables(trained, STEPS), variables(tmp_path, STEPS))
+    assert_same(read_variables(trained, STEPS), read_variables(tmp_path, STEPS))
 
 
 def test_the_model_gardens_dialect_trains_the_same(trained, run, tiny_model, data_dir, tmp_path, caplog):
@@ -195,7 +183,7 @@ def test_the_model_gardens_dialect_trains_the_same(trained, run, tiny_model, dat
         eval_every=STEPS,
         **common,
     )
-    assert_same(variables(trained, STEPS), variables(tmp_path / "out", STEPS))
+    assert_same(read_variables(trained, STEPS), read_variables(tmp_path / "out", STEPS))
     assert "Training Summary:" in caplog.text
     assert run_record.read_results(str(tmp_path / "out"))["eval_accuracy"] == 1
     assert (tmp_path / "out" / "best" / "checkpoint").exists()
@@ -224,7 +212,7 @@ def test_regression_on_one_example_with_the_original_heads_names(run, tmp_path):
     )
     out = tmp_path / "out"
     assert list(run_record.read_results(str(out))) == ["eval_loss", "global_step", "loss", "pearson", "spearman"]
-    trained = variables(out, 2)
+    trained = read_variables(out, 2)
     assert trained["output_weights"].shape == (1, 32) and trained["output_bias"].shape == (1,)
     assert len((out / "test_results.tsv").read_text().splitlines()) == 1
     assert (out / "STS-B.tsv").read_text().splitlines()[0] == "index\tprediction"
@@ -253,7 +241,7 @@ def test_regression_on_one_example_with_the_original_heads_names(run, tmp_path):
             "--data_dir is needed, or a flag that names the dev",
         ),
         ({"eval_every": 2}, "give --do_eval too"),
-        ({"eval_every": 2, "do_eval": True, "best_metric": "f2"}, "--best_metric=f2: task tsv has eval_loss, eval_acc"),
+        ({"eval_every": 2, "do_eval": True, "best_metric": "f2"}, "--best_metric=f2: there are eval_loss, eval_acc"),
         ({"bucket_by_length": True, "pack_sequences": True}, "give one of them"),
         ({"early_stopping_patience": 2}, "counts the evaluations of --eval_every"),
     ],

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -13,10 +12,9 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
-from absl.testing import flagsaver
+from arrays import assert_same, read_variables
+from programs import Program
 
-from bert import run_pretraining
 from bert.data import records
 from bert.errors import Checked, InputError, TrainingError, in_words
 from bert.training import checkpoints
@@ -36,6 +34,7 @@ ORIGINAL_RESULTS = [
 def run(tiny_text, tiny_model, tmp_path_factory):
     """Runs the program in this process with the flags of a short training, and others given as arguments."""
     records_dir = tmp_path_factory.getbasetemp() / "records"
+    program = Program("bert.run_pretraining")
 
     def run(**given):
         values = {
@@ -55,24 +54,9 @@ def run(tiny_text, tiny_model, tmp_path_factory):
             "num_workers": 1,
             **given,
         }
-        arguments = [f"--{name}={value}" for name, value in values.items() if value is not None]
-        with flagsaver.flagsaver():
-            flags.FLAGS(["run_pretraining", *arguments])
-            run_pretraining.main()
+        program(**values)
 
     return run
-
-
-def variables(folder, step):
-    """All variables of a checkpoint: model, optimizer slots and global step."""
-    reader = tf.train.load_checkpoint(os.path.join(folder, f"model.ckpt-{step}"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 def results(folder):
@@ -119,7 +103,7 @@ def test_a_resumed_run_ends_with_the_same_variables(run, tmp_path, caplog):
     (tmp_path / "cut" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
     run(output_dir=tmp_path / "cut")
     assert "resuming from" in caplog.text and "at step 4" in caplog.text
-    assert_same(variables(tmp_path / "undisturbed", 12), variables(tmp_path / "cut", 12))
+    assert_same(read_variables(tmp_path / "undisturbed", 12), read_variables(tmp_path / "cut", 12))
 
 
 def test_phases_have_one_global_step_and_resume_inside_either(run, tmp_path):
@@ -137,7 +121,7 @@ def test_phases_have_one_global_step_and_resume_inside_either(run, tmp_path):
         "save_checkpoints_steps": 2,
     }
     run(output_dir=tmp_path / "whole", **options)
-    whole = variables(tmp_path / "whole", 12)
+    whole = read_variables(tmp_path / "whole", 12)
     record = json.loads((tmp_path / "whole" / "run.json").read_text())
     assert [phase["max_seq_length"] for phase in record["data"]] == [16, 32]
     for step in (2, 10):
@@ -147,7 +131,7 @@ def test_phases_have_one_global_step_and_resume_inside_either(run, tmp_path):
             (out / path.name).write_bytes(path.read_bytes())
         (out / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
         run(output_dir=out, **options)
-        assert_same(whole, variables(out, 12))
+        assert_same(whole, read_variables(out, 12))
 
 
 def test_training_learns_what_the_text_repeats(run, tmp_path):

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from arrays import assert_same
 from numpy_bert import random_variables
 
 from bert import modeling
@@ -113,12 +114,6 @@ def encoder_paths(variables, rules, layer):
                 path = layer.format(int(match[1]), int(match[1]) + 4) + rename(match[2], *IN_LAYER)
             found[path] = split_heads(name, value)
     return found
-
-
-def assert_same(found, wanted):
-    assert found.keys() == wanted.keys()
-    for name in wanted:
-        np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
 
 
 @pytest.mark.parametrize(

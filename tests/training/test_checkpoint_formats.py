@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow.compat.v1 as tf
+from arrays import assert_same
 from numpy_bert import random_variables
 
 from bert import modeling, pretraining_heads
@@ -68,12 +69,6 @@ def write_hugging_face(folder, arrays, **config):
 @pytest.fixture(scope="module")
 def variables():
     return random_variables(model_shapes(), np.random.default_rng(0))
-
-
-def assert_same(one, other):
-    assert set(one) == set(other)
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 @pytest.mark.parametrize("layer_norm", [("weight", "bias"), ("gamma", "beta")])

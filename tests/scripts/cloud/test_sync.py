@@ -22,6 +22,12 @@ def plan(**variables):
     return sync.plan(Settings.from_environment(environment, "pretrain"))
 
 
+def write(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+
+
 def sent(transfer):
     """The files of a folder that gcloud would copy: it matches the expression at the start of each path."""
     paths = (path.relative_to(transfer.folder).as_posix() for path in transfer.folder.rglob("*") if path.is_file())
@@ -42,17 +48,8 @@ def test_the_archive_has_the_code_and_nothing_else():
 
 
 def test_keys_and_settings_beside_the_code_stay(tmp_path):
-    for name in (
-        "bert/a.py",
-        "bert/key.json",
-        "config.mk",
-        ".git/config",
-        "out/x.py",
-        "scripts/secret.pem",
-        "Makefile",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
+    names = ("bert/a.py", "bert/key.json", "config.mk", ".git/config", "out/x.py", "scripts/secret.pem", "Makefile")
+    write(tmp_path, *names)
     with tarfile.open(fileobj=io.BytesIO(sync.pack(tmp_path))) as archive:
         assert archive.getnames() == ["Makefile", "bert/a.py"]
 
@@ -69,19 +66,8 @@ def test_the_machine_is_told_the_commit(tmp_path):
 
 
 def test_local_paths_become_places_in_the_bucket(tmp_path):
-    for name in (
-        "text/a.txt",
-        "text/b.txt",
-        "text/c.md",
-        "text/more/d.txt",
-        "m/x.ckpt.index",
-        "m/x.ckpt.data-0",
-        "m/y",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
-    (tmp_path / "m" / "vocab.txt").write_text("x")
-    (tmp_path / "m" / ".hidden").write_text("x")
+    write(tmp_path, "text/a.txt", "text/b.txt", "text/c.md", "text/more/d.txt")
+    write(tmp_path, "m/x.ckpt.index", "m/x.ckpt.data-0", "m/y", "m/vocab.txt", "m/.hidden")
     transfers, variables = plan(
         CORPUS=f"{tmp_path}/text/*.txt,gs://other/x,{tmp_path}/*/more/d.txt",
         VOCAB=str(tmp_path / "m" / "vocab.txt"),
