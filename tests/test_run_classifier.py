@@ -218,6 +218,28 @@ def test_regression_on_one_example_with_the_original_heads_names(run, tmp_path):
     assert (out / "STS-B.tsv").read_text().splitlines()[0] == "index\tprediction"
 
 
+def test_texts_with_any_number_of_labels(run, tmp_path):
+    # The second word tells the labels.
+    labels = {"and": "conjunction", "to": "adverb;preposition", "in": "preposition", "he": ""}
+    rows = [(text, labels[text.split()[1]]) for text, _ in ROWS]
+    write_table(tmp_path / "train.tsv", rows)
+    write_table(tmp_path / "dev.tsv", rows[::3])
+    write_table(tmp_path / "test.tsv", [(text,) for text, _ in rows[1::3]], ("text",))
+    out, values = tmp_path / "out", {"task_name": "tsv", "label_kind": "multi", "label_separator": ";"}
+    run(data_dir=tmp_path, output_dir=out, do_train=True, do_eval=True, do_predict=True, **values)
+    results = run_record.read_results(str(out))
+    assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss", "macro_f1", "micro_f1"]
+    assert results["eval_accuracy"] == results["macro_f1"] == results["micro_f1"] == 1
+    names = (out / "labels.txt").read_text().split()
+    assert names == ["adverb", "conjunction", "preposition"]
+    shown = json.loads((out / "eval_details.json").read_text())[""]["labels"]
+    assert [(label["label"], label["f1"]) for label in shown] == [(name, 1) for name in names]
+    chosen = [line.split("\t")[1] for line in (out / "test_predictions.tsv").read_text().splitlines()[1:]]
+    assert chosen == [label for _, label in rows[1::3]]
+    probabilities = np.loadtxt(out / "test_results.tsv")  # [examples, labels]
+    assert [";".join(np.array(names)[row > 0.5]) for row in probabilities] == chosen
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
