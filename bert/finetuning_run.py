@@ -6,10 +6,9 @@ import dataclasses
 from absl import logging
 
 from bert import finetuning_flags, program, training_flags
-from bert.data import record_cache
 from bert.errors import Checked, InputError
 from bert.tasks import results
-from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_record
+from bert.training import checkpoints, evaluations, finetuning, locking, preflight, run_folder, run_record
 
 
 @contextlib.contextmanager
@@ -119,7 +118,7 @@ def train(values, trainer, plan, data, record, metric, evaluate):
                 "files": len(data.files),
                 "records": data.count,
                 "epochs": epochs,
-                "fingerprint": [record_cache.fingerprint(path) for path in data.files],
+                "fingerprint": data.fingerprints,
             }
         ]
     )
@@ -127,6 +126,31 @@ def train(values, trainer, plan, data, record, metric, evaluate):
     if values.eval_every:
         course = evaluations.Evaluations(values.output_dir, metric, values.early_stopping_patience)
     return {"total_training_steps": steps, **trainer.train(data, plan, record, course, evaluate, values.eval_every)}
+
+
+def known_results(values, record, summary, eval_data):
+    """Finds what the evaluation would come to, if an earlier run has made it: nothing is new since.
+
+    Whoever asks for an evaluation without training gets it.
+
+    Args:
+      values: the parsed flags.
+      record: the `run_record.RunRecord`.
+      summary: what this run knows of its training.
+      eval_data: what tells this evaluation's data and settings from others, as "eval_data" of the summary keeps it.
+
+    Returns:
+      A dict of metrics, or None.
+    """
+    step = checkpoints.latest(values.output_dir)[1]
+    known = run_record.read_results(values.output_dir)
+    before = run_folder.read_json(values.output_dir, run_folder.SUMMARY_FILE) or {}
+    is_trained = values.do_train and "train_loss" not in summary
+    is_same = known.get("global_step") == step and before.get("eval_data") == eval_data
+    if not (is_trained and is_same and record.follows_finished_run):
+        return None
+    logging.info("already evaluated at step %d", step)
+    return known
 
 
 def _init_checkpoint(values, init, shapes):

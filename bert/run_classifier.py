@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
 from bert import finetuning_flags, finetuning_run, garden_flags, program, split_flags, task_flags, training_flags
-from bert.data import finetuning_input, record_cache, records
+from bert.data import finetuning_input, records
 from bert.errors import InputError
 from bert.tasks import details, features, prepared, results, task
 from bert.training import checkpoint_formats, checkpoints, evaluations, finetuning, run_folder, run_record
@@ -100,8 +100,9 @@ def _run(options):
         if FLAGS.do_train:
             summary = _train(trainer, schedule, of, splits, best_metric, record)
         if FLAGS.do_eval:
-            summary["eval_metrics"] = _report_evaluation(trainer, of, splits["dev"], "train_loss" in summary)
-            summary["eval_data"] = _fingerprints(splits["dev"])
+            summary["eval_data"] = [part.data.fingerprints for part in splits["dev"]]
+            known = finetuning_run.known_results(FLAGS, record, summary, summary["eval_data"])
+            summary["eval_metrics"] = known or _report_evaluation(trainer, of, splits["dev"])
         if summary:
             run_record.update_summary(FLAGS.output_dir, summary)
         if FLAGS.do_predict:
@@ -226,26 +227,14 @@ def _evaluate(trainer, of, parts, shown=None):
     return {**found, "loss": found["eval_loss"], "global_step": step}
 
 
-def _report_evaluation(trainer, of, parts, trained):
-    """Evaluates, unless that is done, and writes and logs the results."""
-    checkpoint, step = checkpoints.latest(FLAGS.output_dir)
-    known = run_record.read_results(FLAGS.output_dir)
-    before = run_folder.read_json(FLAGS.output_dir, run_folder.SUMMARY_FILE) or {}
-    is_same = known.get("global_step") == step and before.get("eval_data") == _fingerprints(parts)
-    if FLAGS.do_train and not trained and is_same:
-        logging.info("already evaluated at step %d", step)
-        return known
-    logging.info("evaluating %s", checkpoint or trainer.init_checkpoint)
+def _report_evaluation(trainer, of, parts):
+    """Evaluates, and writes and logs the results."""
+    logging.info("evaluating %s", checkpoints.latest(FLAGS.output_dir)[0] or trainer.init_checkpoint)
     shown = {}
     found = _evaluate(trainer, of, parts, shown)
     run_record.write_results(FLAGS.output_dir, found)
     run_record.write_json(os.path.join(FLAGS.output_dir, run_folder.DETAILS_FILE), shown)
     return found
-
-
-def _fingerprints(parts):
-    """What tells the records that are evaluated from others."""
-    return [record_cache.fingerprint(path) for part in parts for path in part.data.files]
 
 
 def _predict(trainer, of, parts):

@@ -14,6 +14,7 @@ if not __package__:  # run as a file
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
 import dataclasses
+import itertools
 import os
 
 import tensorflow.compat.v1 as tf
@@ -137,13 +138,13 @@ def _run(options):
                 lambda: _evaluate(parts, [_answer(trainer, encoder, part) for part in parts]),
             )
         if FLAGS.do_predict:
-            answers = []
-            for part in parts:
-                answers.append(_answer(trainer, encoder, part))
-                _write_answers(part, *answers[-1])
-            if any(part.is_known for part in parts):
-                summary["eval_metrics"] = _evaluate(parts, answers)
-                run_record.write_results(FLAGS.output_dir, summary["eval_metrics"])
+            summary["eval_data"] = _eval_data(trainer, parts)
+            found = None
+            if all(map(files.exists, itertools.chain(*map(_answer_files, parts)))) and not FLAGS.verbose_logging:
+                found = finetuning_run.known_results(FLAGS, record, summary, summary["eval_data"])
+            found = found or _report_answers(trainer, encoder, parts)
+            if found:
+                summary["eval_metrics"] = found
         if summary:
             run_record.update_summary(FLAGS.output_dir, summary)
 
@@ -269,13 +270,38 @@ def _answer(trainer, encoder, part):
     )
 
 
+def _eval_data(trainer, parts):
+    """What tells these answers from those to other questions, or chosen by other rules: a dict for the summary."""
+    rules = ("n_best_size", "max_answer_length", "version_2_with_negative", "null_score_diff_threshold", "dtype")
+    return {
+        "questions": {part.name: part.data.fingerprints for part in parts},
+        "batch_kind": trainer.batch_kind,
+        **{name: FLAGS[name].value for name in rules},
+    }
+
+
+def _report_answers(trainer, encoder, parts):
+    """Answers, and writes the answers and, if the right ones are known, their scores, which it returns; else None."""
+    answers = []
+    for part in parts:
+        answers.append(_answer(trainer, encoder, part))
+        _write_answers(part, *answers[-1])
+    if not any(part.is_known for part in parts):
+        return None
+    found = _evaluate(parts, answers)
+    run_record.write_results(FLAGS.output_dir, found)
+    return found
+
+
+def _answer_files(part):
+    """Paths of the original's files: of answers, candidates and, of SQuAD 2.0, the odds of no answer."""
+    names = ["predictions.json", "nbest_predictions.json", *["null_odds.json"] * FLAGS.version_2_with_negative]
+    return [os.path.join(FLAGS.output_dir, _file_name(part.name, name)) for name in names]
+
+
 def _write_answers(part, chosen, n_best, odds):
     """Writes the original's files."""
-    found = {"predictions.json": chosen, "nbest_predictions.json": n_best}
-    if FLAGS.version_2_with_negative:
-        found["null_odds.json"] = odds
-    for name, content in found.items():
-        path = os.path.join(FLAGS.output_dir, _file_name(part.name, name))
+    for path, content in zip(_answer_files(part), (chosen, n_best, odds)):
         squad.write_json(path, content)
         logging.info("wrote %s: %d questions", path, len(content))
     if FLAGS.verbose_logging:

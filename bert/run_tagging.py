@@ -90,10 +90,9 @@ def _run(options):
                 lambda: _evaluate(trainer, encoder, splits["dev"], tags, entities),
             )
         if FLAGS.do_eval:
-            shown = {}
-            summary["eval_metrics"] = _evaluate(trainer, encoder, splits["dev"], tags, entities, shown)
-            run_record.write_json(os.path.join(FLAGS.output_dir, run_folder.DETAILS_FILE), {"": shown})
-            run_record.write_results(FLAGS.output_dir, summary["eval_metrics"])
+            summary["eval_data"] = splits["dev"].data.fingerprints
+            known = finetuning_run.known_results(FLAGS, record, summary, summary["eval_data"])
+            summary["eval_metrics"] = known or _report_evaluation(trainer, encoder, splits["dev"], tags, entities)
         if summary:
             run_record.update_summary(FLAGS.output_dir, summary)
         if FLAGS.do_predict:
@@ -183,6 +182,15 @@ def _evaluate(trainer, encoder, split, tags, entities, shown=None):
     rate = split.data.count / (time.monotonic() - start)
     evaluations.write_events(FLAGS.output_dir, step, {**found, "examples_per_second": rate})
     return {**found, "loss": found["eval_loss"], "global_step": step}
+
+
+def _report_evaluation(trainer, encoder, split, tags, entities):
+    """Evaluates, and writes and logs the results."""
+    shown = {}
+    found = _evaluate(trainer, encoder, split, tags, entities, shown)
+    run_record.write_json(os.path.join(FLAGS.output_dir, run_folder.DETAILS_FILE), {"": shown})
+    run_record.write_results(FLAGS.output_dir, found)
+    return found
 
 
 def _predict(trainer, encoder, split, source, tags, entities):

@@ -85,8 +85,12 @@ def test_squad_2_from_questions_to_scores(run, caplog):
     assert results["total"] == 14 and results["NoAns_total"] == 5 and results["global_step"] == 2
     assert json.loads((out / "run.json").read_text())["status"] == "finished"
     caplog.clear()
-    run("v2.json", do_train=True, version_2_with_negative=True)
+    again = {"do_train": True, "do_predict": True, "version_2_with_negative": True}
+    run("v2.json", n_best_size=3, **again)
     assert "train.tf_record: the 28 records of" in caplog.text and "already at step 2 of 2" in caplog.text
+    assert "already evaluated at step 2" in caplog.text and "answering" not in caplog.text
+    run("v2.json", n_best_size=2, **again)
+    assert "answering 14 questions" in caplog.text
 
 
 def write_as_others_do(path):

@@ -39,7 +39,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_trains_evaluates_and_tags(run_tagging, folder, tmp_path):
+def test_trains_evaluates_and_tags(run_tagging, folder, tmp_path, caplog):
+    caplog.set_level("INFO")
     options = {
         "data_dir": folder,
         "output_dir": tmp_path / "out",
@@ -63,6 +64,9 @@ def test_trains_evaluates_and_tags(run_tagging, folder, tmp_path):
     assert [line.split("\t")[0] for line in lines] == [line.split(" ")[0] for line in source]
     tags = [line.split("\t")[1] for line in lines if line]
     assert np.mean([tag == KINDS[line.split(" ")[0]] for tag, line in zip(tags, filter(None, source))]) > 0.95
+
+    run_tagging(**{**options, "do_predict": False})
+    assert "already at step 60 of 60" in caplog.text and "already evaluated at step 60" in caplog.text
 
     # The tags are those of the training.
     (tmp_path / "other.txt").write_text("anna B-PER\nrome B-CITY\n")

@@ -8,7 +8,7 @@ import dataclasses
 import tensorflow.compat.v1 as tf
 
 from bert import files
-from bert.data import batching, input_pipeline
+from bert.data import batching, input_pipeline, record_cache
 
 # So many bytes of records are held in memory and shuffled as a whole. They may well be sorted by label.
 _CHUNK_BYTES = 1 << 29
@@ -37,6 +37,11 @@ class Data:
     def count(self):
         """Number of records in all files."""
         return sum(self.counts)
+
+    @property
+    def fingerprints(self):
+        """What tells the content of each file from another's."""
+        return [record_cache.fingerprint(path) for path in self.files]
 
     @property
     def max_seq_length(self):

@@ -52,6 +52,11 @@ class RunRecord:
         self._before = before
         self._written = 0.0
 
+    @property
+    def follows_finished_run(self):
+        """Whether the run before this one has come to its end."""
+        return self._before.get("status") == "finished"
+
     def __enter__(self):
         return self
 
