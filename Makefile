@@ -20,6 +20,11 @@ VARIABLES := TPU_NAME ZONE PROJECT RUN CORPUS EVAL_CORPUS VOCAB VOCAB_SIZE CONFI
 $(foreach name,$(VARIABLES),$(if $(filter-out undefined,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 export $(VARIABLES)
 
+# Those of set-up and tests; what else stands on the command line is a slip of the pen.
+OTHERS := PYTHON VENV GPU PYTEST_ARGS
+UNKNOWN := $(strip $(filter-out $(OTHERS),$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))))
+$(if $(UNKNOWN),$(error $(UNKNOWN): there is no such variable; make help lists them))
+
 # A verb that runs the program elsewhere needs nothing set up here.
 HERE := $(if $(CONTROL_VM)$(filter-out local,$(if $(findstring ://,$(TPU_NAME)),,$(TPU_NAME))),,setup)
 

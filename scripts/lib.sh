@@ -32,7 +32,8 @@ flag() {
 # Appends the words of ARGS to `flags`. Quotes group words; nothing in them is expanded.
 extra_flags() {
   local word
-  [[ -n ${ARGS:-} ]] || return 0
+  [[ ${ARGS:-} == *[![:space:]]* ]] || return 0
+  printf '%s' "$ARGS" | xargs printf '%s' >/dev/null 2>&1 || die "ARGS=$ARGS: a quotation mark has no partner."
   while IFS= read -r -d '' word; do
     flags+=("$word")
   done < <(printf '%s' "$ARGS" | xargs printf '%s\0')

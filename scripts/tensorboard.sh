@@ -2,4 +2,4 @@
 # Serves the curves of a run.
 source "$(dirname "$0")/lib.sh"
 if is_remote; then exec_cloud tensorboard; fi
-run .venv/bin/tensorboard --logdir "${OUT:-out/$RUN}"
+run "$python" -m tensorboard.main --logdir "${OUT:-out/$RUN}"

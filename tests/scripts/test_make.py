@@ -94,6 +94,21 @@ def test_commands_in_values_are_not_run(checkout, value):
     assert not list(checkout.rglob("hit"))
 
 
+@pytest.mark.parametrize(
+    "argument, message",
+    [
+        ("STPES=10", "STPES: there is no such variable; make help lists them"),
+        ("ARGS=--log_steps=5 --dtype='bf16", "ARGS=--log_steps=5 --dtype='bf16: a quotation mark has no partner."),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_and_nothing_runs(checkout, argument, message):
+    result = subprocess.run(
+        ["make", "pretrain", "DRY_RUN=1", argument], cwd=checkout, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2 and message in result.stderr
+    assert "run_pretraining" not in result.stdout
+
+
 def test_help_lists_every_verb(checkout):
     text = subprocess.run(["make", "help"], cwd=checkout, capture_output=True, text=True, check=True).stdout
     for verb in (
