@@ -116,6 +116,7 @@ class _Arm:
 
     def __init__(self, arm, shape, batch_size, folder):
         own = {"TF_CPP_MIN_LOG_LEVEL": "3", training_step_arm.FOLDER: folder}
+        environment = training_step_arm.ENVIRONMENT
         if arm == "original:onednn":
             own["TF_ENABLE_ONEDNN_OPTS"] = "1"
         if arm.startswith("original"):
@@ -124,7 +125,8 @@ class _Arm:
             self._command = [FLAGS.torch_python, str(_HERE / "training_step_torch.py"), folder, arm]
         else:
             self._command = [sys.executable, __file__, *sys.argv[1:], f"--run={arm},{shape},{batch_size}"]
-        self._environment = {**training_step_arm.ENVIRONMENT, **own}
+            environment = os.environ  # with what this project sets before TensorFlow is loaded
+        self._environment = {**environment, **own}
         self._process, self._steps = None, None
 
     def burst(self):
@@ -183,7 +185,7 @@ def _peak():
 def _ours(dtype, shape, batch_size):
     config = configs.load_model_config(shape, vocab_size=30522)
     pretrainer = pretraining.Pretrainer(
-        config, devices.choose(False), "unused", seed=1, compute_dtype=modeling.COMPUTE_DTYPES[dtype]
+        config, devices.Device(False, "CPU"), "unused", seed=1, compute_dtype=modeling.COMPUTE_DTYPES[dtype]
     )
     spec = input_pipeline.feature_spec(SEQ_LENGTH, PREDICTIONS)
     schedule = trainer.Schedule(batch_size, 1e-4, 10**6, 100)

@@ -166,6 +166,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     The slots m and v are the variables "<variable>/adam_m" and "<variable>/adam_v".
     """
 
+    _is_plain = True  # not a subclass with another step
+
     def __init__(
         self,
         learning_rate,
@@ -221,6 +223,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         name = re.sub(r":\d+$", "", variable.name)
         m, v = self._slot(name + "/adam_m", variable), self._slot(name + "/adam_v", variable)
         parameter, m, v = (replicas.local_copy(x) for x in (variable, m, v))
+        if self._is_plain and usable is None and hasattr(parameter, "handle") and not replicas.on_tpu():
+            return self._fused_update(name, gradient * gradient_scale, parameter, m, v)
 
         next_m = self.beta_1 * m + ((1.0 - self.beta_1) * gradient_scale) * gradient
         next_v = self.beta_2 * v + ((1.0 - self.beta_2) * gradient_scale**2) * tf.square(gradient)
@@ -234,6 +238,27 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         if usable is not None:
             next_values = ((of, tf.where(usable, value, of)) for of, value in next_values)
         return tf.group(*(of.assign(value) for of, value in next_values))
+
+    def _fused_update(self, name, gradient, parameter, m, v):
+        """The same by TensorFlow's own kernel, which passes over the memory of a large variable once."""
+        rate = self.learning_rate * self._rate_scales.get(name, 1.0)
+        before = []
+        if self._do_use_weight_decay(name):
+            before.append(parameter.assign(parameter * (1.0 - rate * self.weight_decay_rate)))
+        with tf.control_dependencies(before):
+            # Powers of beta are for the correction of the bias, which 0 leaves out.
+            return tf.raw_ops.ResourceApplyAdam(
+                var=parameter.handle,
+                m=m.handle,
+                v=v.handle,
+                beta1_power=0.0,
+                beta2_power=0.0,
+                lr=rate,
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                epsilon=self.epsilon,
+                grad=gradient,
+            )
 
     def _direction(self, m, v):
         """The step before weight decay, of the moments after this step's gradient."""
@@ -269,6 +294,8 @@ class LambOptimizer(AdamWeightDecayOptimizer):
     The paper divides the moments by 1 - beta^t for m' and v', and so do NVIDIA's and MLPerf's code; ALBERT's does not.
     As in all three, biases and LayerNorm, which do not decay, are not scaled either. The slots are Adam's.
     """
+
+    _is_plain = False
 
     def __init__(self, *args, bias_correction=True, **kwargs):
         """Makes an optimizer; arguments as of `AdamWeightDecayOptimizer`.

@@ -14,6 +14,7 @@ import sys
 
 if not __package__:  # run as a file
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
+    import bert  # noqa: F401, first, since TensorFlow reads what it sets when it is loaded
 
 import dataclasses
 import os

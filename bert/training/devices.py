@@ -101,8 +101,6 @@ def choose(use_tpu=None, tpu_name=None, tpu_zone=None, gcp_project=None, master=
                 "--use_tpu: this machine has no TPU (there is no /dev/accel0) and none is named. "
                 "Name it with --tpu_name, or leave out --use_tpu to run on this machine's own CPU or GPU."
             )
-        if not _local_gpus():
-            _keep_memory()
         return Device(False, _local_description())
     if name == LOCAL:
         _check_local_tpu(flag)
@@ -296,16 +294,6 @@ def cpu_has_bfloat16():
             return re.search(r"\b(avx512_bf16|amx_bf16)\b", f.read()) is not None
     except OSError:
         return True  # unknown
-
-
-def _keep_memory():
-    """Makes TensorFlow keep the memory of its tensors from step to step, unless the environment says otherwise.
-
-    By itself it gives much of it back to the system, which then makes new pages for the next step: a quarter of the
-    time of a step. TensorFlow reads these variables when it makes its first tensor.
-    """
-    os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
-    os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(2**24))  # no limit; by itself it is 64 GiB
 
 
 def _local_gpus():
