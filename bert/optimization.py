@@ -242,9 +242,10 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     def _fused_update(self, name, gradient, parameter, m, v):
         """The same by TensorFlow's own kernel, which passes over the memory of a large variable once."""
         rate = self.learning_rate * self._rate_scales.get(name, 1.0)
-        before = []
+        before = [gradient]  # for which the weights have been read
         if self._do_use_weight_decay(name):
-            before.append(parameter.assign(parameter * (1.0 - rate * self.weight_decay_rate)))
+            with tf.control_dependencies(before):
+                before = [parameter.assign(parameter * (1.0 - rate * self.weight_decay_rate))]
         with tf.control_dependencies(before):
             # Powers of beta are for the correction of the bias, which 0 leaves out.
             return tf.raw_ops.ResourceApplyAdam(

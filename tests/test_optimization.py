@@ -80,6 +80,33 @@ def test_100_steps_equal_numpy():
         np.testing.assert_allclose(found[name + "/adam_v"], v[name], atol=1e-6)
 
 
+@pytest.mark.parametrize("optimizer", optimization.OPTIMIZERS)
+def test_weights_change_after_all_reads(optimizer):
+    with tf.Graph().as_default() as graph:
+        weights = tf.get_variable("dense/kernel", [3, 4], use_resource=True)
+        loss = tf.reduce_sum(tf.square(tf.matmul(tf.ones([2, 3]), weights)))
+        before = set(graph.get_operations())
+        optimization.create_optimizer(loss, 0.1, 10, 0, use_tpu=False, optimizer=optimizer)
+        [read] = [op for op in before if op.type == "ReadVariableOp" and op in _ancestors(loss.op)]
+        changes = [
+            op
+            for op in set(graph.get_operations()) - before
+            if op.type in ("AssignVariableOp", "ResourceApplyAdam") and op.inputs[0] is weights.handle
+        ]
+        assert changes
+        assert all(read in _ancestors(op) for op in changes)
+
+
+def _ancestors(operation):
+    found, left = set(), [operation]
+    while left:
+        last = left.pop()
+        new = {*(tensor.op for tensor in last.inputs), *last.control_inputs} - found
+        found |= new
+        left.extend(new)
+    return found
+
+
 @pytest.mark.parametrize("optimizer, correct", [("lamb", True), ("lamb_without_bias_correction", False)])
 def test_lamb_equals_numpy(optimizer, correct):
     rng = np.random.default_rng(0)
