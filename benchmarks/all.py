@@ -60,7 +60,7 @@ def _runs(folder, vocab):
         "pretraining_data": [
             f"--corpus={_TEXT}",
             f"--vocab_file={vocab}",
-            "--cases=128:20:5",
+            "--cases=128:20:40",
             "--arms=ours,two",
         ],
         "input_pipeline": [
