@@ -1,5 +1,6 @@
 """Which device trains: a Cloud TPU, a GPU, or the CPU of this machine."""
 
+import contextlib
 import dataclasses
 import glob
 import json
@@ -177,7 +178,10 @@ def distribute(device, strategy):
         return device
     kind = "gpu" if _local_gpus() else "cpu"
     logging.info("each batch is shared by %s", device.description)
-    return dataclasses.replace(device, strategy=tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(count)]))
+    # In a graph TensorFlow gives NCCL only sums whose order is the same on all GPUs, and CPUs no collectives at all.
+    with tf.Graph().as_default() if kind == "gpu" else contextlib.nullcontext():
+        strategy = tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(count)])
+    return dataclasses.replace(device, strategy=strategy)
 
 
 def session_config():

@@ -18,21 +18,27 @@ class TrainingMetrics:
 
     What is computed on a TPU can leave it only through a host call. This one adds the values of each step to
     variables on the host; means over any stretch of steps are differences of what it has read.
+
+    Attributes:
+      names: names of the metrics, sorted.
+      row: float32 Tensor [1, metrics], which every replica's step must compute: replicas of a strategy meet for it.
     """
 
     def __init__(self, tensors):
         """Takes a dict from name to scalar Tensor."""
         self.names = sorted(tensors)
-        # A host call hands over batches: one row from each replica.
-        self._rows = [tf.reshape(tf.cast(tensors[name], tf.float32), [1]) for name in self.names]
+        values = tf.stack([tf.cast(tensors[name], tf.float32) for name in self.names])  # [metrics]
+        if not replicas.on_tpu():  # whose host gets the rows of all
+            values = replicas.mean(values)
+        self.row = values[tf.newaxis]
         self._sums = None
 
     def host_call(self):
         """The `host_call` of a TPUEstimatorSpec."""
-        return self._add, self._rows
+        return self._add, [self.row]
 
-    def _add(self, *columns):
-        values = replicas.mean(tf.stack([tf.reduce_mean(column) for column in columns]))  # [metrics]
+    def _add(self, rows):
+        values = tf.reduce_mean(rows, axis=0)  # [metrics]
         step = tf.cast(tf.concat([values, tf.ones([1])], axis=0), tf.float64)  # [metrics + 1]
         self._sums = tf.get_variable(
             "training_metrics",

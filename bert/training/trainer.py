@@ -157,7 +157,8 @@ class Trainer:
             return tf.estimator.tpu.TPUEstimatorSpec(
                 mode=mode,
                 loss=loss,
-                train_op=train_op,
+                # Of several replicas Estimator makes the host call of the first alone: the others would not meet it.
+                train_op=tf.group(train_op, shown.row),
                 host_call=shown.host_call(),
                 scaffold_fn=checkpoints.scaffold_function(self.init_checkpoint, patience),
                 training_hooks=make_hooks(shown) if make_hooks else None,
